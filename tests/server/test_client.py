@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import chargehand as ch
@@ -14,6 +15,7 @@ from chargehand.client import Client
 from chargehand.client.token_sources import find_token
 from chargehand.errors import (
     KeyConflict,
+    PlanChanged,
     PlanRefused,
     QuestionTaken,
     ServerRefused,
@@ -72,6 +74,111 @@ async def test_a_run_is_cancelled_and_wrong_tokens_are_told(tmp_path: Path) -> N
             with pytest.raises(ServerRefused) as refused:
                 await stranger.runs()
             assert refused.value.status == 401
+
+
+async def test_a_run_is_paused_changed_and_read(tmp_path: Path) -> None:
+    crew = [asker, clerk, ch.Worker("writer", "Writes", model=ch.ScriptedModel(["a b c"]))]
+    boss = ch.Supervisor(crew, journal=tmp_path / "runs.db")
+    async with (
+        serving(tmp_path, boss=boss) as served,
+        asyncio.timeout(30),
+        Client(served.url, token=served.token) as client,
+    ):
+        tasks = [task("q", "asker"), task("w", "writer", "q"), task("c", "clerk", "q")]
+        plan = {"goal": "Show one thing", "tasks": tasks}
+        run = await client.submit(ch.Plan.from_json(json.dumps(plan)), limits={"calls": 20})
+        await served.until(run, "waiting")
+        await client.pause(run, "lunch")
+        await served.until(run, "paused")
+        await client.change_budget(run, calls=10)
+        read = await client.plan(run)
+        assert read.plan is not None
+        assert (read.version, read.editable, read.review) == (1, ("w", "c"), None)
+        other = msgspec.structs.replace(read.plan, tasks=read.plan.tasks[:2])
+        changed = await client.change_plan(run, other, etag=read.etag, reason="shorter")
+        assert changed.plan is not None
+        assert ([each.id for each in changed.plan.tasks], changed.version) == (["q", "w"], 2)
+        with pytest.raises(PlanChanged) as stale:
+            await client.change_plan(run, other, etag=read.etag)
+        assert stale.value.version == 2
+        await client.unpause(run)
+        await served.until(run, "waiting", "running")
+        heard = client.events(run, tokens=True)
+        while not boss.text_streams.wants_tokens(run):
+            first = await anext(heard)
+            assert first["kind"] != "TaskPiece"
+        (question,) = await client.questions(run)
+        await client.answer(question["id"], "red")
+        told = [event async for event in heard]
+        written = "".join(each["text"] for each in told if each["kind"] == "TaskPiece")
+        assert written == "a b c"
+        kinds = {event["kind"] async for event in client.events(run)}
+        assert {"RunPaused", "BudgetChanged", "RunUnpaused"} <= kinds
+        cost = await client.cost(run)
+        assert cost.usage["calls"] == 1
+        assert "w" in {each["task"] for each in cost.by_task}
+        trace = await client.trace(run)
+        assert (trace["run"], trace["status"]) == (run, "succeeded")
+        assert await client.trace(run, content=False) != trace
+        with pytest.raises(ServerRefused) as ended:
+            await client.pause(run)
+        assert ended.value.kind == "RunEnded"
+
+
+async def test_a_run_is_steered(tmp_path: Path) -> None:
+    plan = {"goal": "Show one thing", "tasks": [task("t0", "asker"), task("t1", "clerk", "t0")]}
+    model = ch.ScriptedModel([json.dumps(plan)] + ["no plan"] * 9)
+    boss = ch.Supervisor([asker, clerk], journal=tmp_path / "runs.db", model=model)
+    async with (
+        serving(tmp_path, boss=boss) as served,
+        asyncio.timeout(30),
+        Client(served.url, token=served.token) as client,
+    ):
+        run = await client.submit("Show one thing")
+        await served.until(run, "waiting")
+        await client.steer(run, "Be brief", key="once")
+        async for event in client.events(run):
+            if event["kind"] == "RunSteered":
+                break
+        assert event["note"] == "Be brief"
+        await client.cancel(run)
+        await client.wait(run)
+
+
+async def test_a_plan_under_review_is_edited_approved_and_rejected(tmp_path: Path) -> None:
+    plan = {"goal": "Show one thing", "tasks": [task("t1"), task("t2")]}
+    model = ch.ScriptedModel([json.dumps(plan)] * 2 + ["It is done."] * 9)
+    boss = ch.Supervisor([clerk], journal=tmp_path / "runs.db", model=model)
+    async with (
+        serving(tmp_path, boss=boss) as served,
+        asyncio.timeout(30),
+        Client(served.url, token=served.token) as client,
+    ):
+        other = await client.submit("Show another thing", review_plan=True)
+        await served.until(other, "waiting")
+        await client.reject_plan(other)
+        assert (await client.wait(other)).status == "failed"
+        run = await client.submit("Show one thing", review_plan=True)
+        await served.until(run, "waiting")
+        read = await client.plan(run)
+        assert read.review is not None
+        assert read.plan is not None
+        shorter = msgspec.structs.replace(read.plan, tasks=read.plan.tasks[:1])
+        draft = await client.change_plan(run, shorter, etag=read.etag)
+        with pytest.raises(PlanChanged):
+            await client.approve_plan(run, etag=read.etag)
+        await client.approve_plan(run, etag=draft.etag)
+        assert (await client.wait(run)).status == "succeeded"
+        assert {each["id"] for each in (await client.snapshot(run))["tasks"]} >= {"t1"}
+
+
+async def test_failed_tasks_are_done_again_in_a_new_run(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served, Client(served.url, token=served.token) as client:
+        run = await client.submit(plan_of("failing", "clerk"))
+        await client.wait(run)
+        again = await client.retry(run)
+        assert again != run
+        assert (await client.wait(again)).status in ("failed", "partial")
 
 
 async def test_following_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """The Python client of the HTTP API."""
 
-from chargehand.client.api_client import Client, RemoteResult
+from chargehand.client.api_client import Client, RemoteCost, RemotePlan, RemoteResult
 
-__all__ = ["Client", "RemoteResult"]
+__all__ = ["Client", "RemoteCost", "RemotePlan", "RemoteResult"]

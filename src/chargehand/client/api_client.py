@@ -1,9 +1,9 @@
-"""Drives a `chargehand serve` of any machine: submit, follow, answer, cancel, read the result."""
+"""Drives a `chargehand serve` of any machine: submit, follow, answer, control, read the result."""
 
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from chargehand.client.token_sources import find_token
 from chargehand.errors import (
     Fault,
     KeyConflict,
+    PlanChanged,
     PlanRefused,
     QuestionTaken,
     ServerRefused,
@@ -34,6 +35,8 @@ T = TypeVar("T")
 FIRST_WAIT, LONGEST_WAIT, MOST_TRIES = 0.2, 5.0, 10
 #: seconds without a byte, after which a stream is taken for dead: the server sends something every 15
 SILENCE = 40.0
+#: by the name of a frame, the kind of the object that is streamed in Python
+_PIECES = {"token": "TaskPiece", "answer": "AnswerPiece"}
 
 
 class RemoteResult(Struct, frozen=True, kw_only=True):
@@ -56,6 +59,38 @@ class RemoteResult(Struct, frozen=True, kw_only=True):
     def has_ended(self) -> bool:
         """Whether there will be no other result."""
         return self.status in {each.value for each in RunStatus}
+
+
+class RemotePlan(Struct, frozen=True, kw_only=True):
+    """The plan of a run, as the server tells it."""
+
+    #: None before there is one
+    plan: Plan | None
+    version: int
+    #: names what was read, for `change_plan`, `approve_plan` and `reject_plan`
+    etag: str
+    #: ids of the tasks that were never started, and so may be changed
+    editable: tuple[str, ...] = ()
+    #: the plan or change that waits for approval: question, plan, is_change, removed, replaced, reason, draft
+    review: dict[str, Any] | None = None
+    #: after a change: new ids by old ones
+    renamed: dict[str, str] = {}
+    #: why a change that was accepted is not in the plan yet; empty if it is
+    pending: str = ""
+
+
+class RemoteCost(Struct, frozen=True, kw_only=True):
+    """What a run has spent, as the server tells it."""
+
+    by_worker: list[dict[str, Any]]
+    by_model: list[dict[str, Any]]
+    by_task: list[dict[str, Any]]
+    #: what was spent in vain
+    waste: Any
+    #: calls, tokens_in, tokens_out, cache_read, cache_written, money
+    usage: dict[str, float]
+    #: money, tokens, calls; None: no limit
+    budget: dict[str, float | None]
 
 
 class Client:
@@ -140,8 +175,26 @@ class Client:
         found: dict[str, Any] = await self._call("GET", f"runs/{_part(run)}/snapshot", about=run)
         return found
 
-    async def events(self, run: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
+    async def trace(self, run: str, *, content: bool = True) -> dict[str, Any]:
+        """The trace of a run, as `chargehand trace --json` prints it; without `content`, no payloads."""
+        params = {"content": int(content)}
+        found: dict[str, Any] = await self._call(
+            "GET", f"runs/{_part(run)}/trace", params=params, about=run
+        )
+        return found
+
+    async def cost(self, run: str) -> RemoteCost:
+        """What a run has spent, by worker, model and task."""
+        told = await self._call("GET", f"runs/{_part(run)}/cost", about=run)
+        return msgspec.convert(told, RemoteCost)
+
+    async def events(
+        self, run: str, after: int = 0, *, tokens: bool = False
+    ) -> AsyncIterator[dict[str, Any]]:
         """Every event of a run behind this number, each once, to the end of the run.
+
+        With `tokens`, also what models write, as it comes and without a `seq`: objects of the kinds
+        `TaskPiece`, `AnswerPiece`, and `PiecesDropped` with the number of pieces that were `dropped`.
 
         Connects again when the connection is lost or the server restarts. Raises `ServerUnreachable`
         when that fails ten times in a row.
@@ -149,10 +202,15 @@ class Client:
         tries = 0
         while True:
             try:
-                async for kind, data in self._frames(run, after):
+                async for kind, data in self._frames(run, after, tokens=tokens):
                     tries = 0
                     if kind == "end":
                         return
+                    if tokens and kind in _PIECES:
+                        yield {
+                            "kind": "PiecesDropped" if "dropped" in data else _PIECES[kind],
+                            **data,
+                        }
                     for event in data if not kind else ():
                         after = event["seq"]
                         yield event
@@ -168,6 +226,71 @@ class Client:
         """End a run; with `answer_now`, have it answer from what there is."""
         body = {"reason": reason, "answer_now": answer_now}
         await self._call("POST", f"runs/{_part(run)}/cancel", body, about=run)
+
+    async def pause(self, run: str, reason: str = "") -> None:
+        """Start nothing new in a run until it is unpaused."""
+        await self._call("POST", f"runs/{_part(run)}/pause", {"reason": reason}, about=run)
+
+    async def unpause(self, run: str) -> None:
+        """Let a paused run go on."""
+        await self._call("POST", f"runs/{_part(run)}/unpause", {}, about=run)
+
+    async def steer(self, run: str, note: str, *, key: str = "") -> None:
+        """Have a model change what is not done yet as the note says. The same key again changes nothing."""
+        body = {"note": note, "key": key}
+        await self._call("POST", f"runs/{_part(run)}/steer", body, about=run)
+
+    async def change_budget(
+        self,
+        run: str,
+        *,
+        money: float | None = None,
+        tokens: int | None = None,
+        calls: int | None = None,
+    ) -> None:
+        """Raise or lower the budget of a run; what is None stays."""
+        body = {"money": money, "tokens": tokens, "calls": calls}
+        await self._call("POST", f"runs/{_part(run)}/budget", body, about=run)
+
+    async def resume(self, run: str, *, accept: bool = False) -> None:
+        """Have the server go on with an interrupted run; with `accept`, although its crew has changed."""
+        await self._call("POST", f"runs/{_part(run)}/resume", {"accept": accept}, about=run)
+
+    async def retry(
+        self, run: str, tasks: Sequence[str] = (), *, repeat_effects: bool = False
+    ) -> str:
+        """Do tasks again, those that failed if none is named, in a new run; returns its id."""
+        body = {"tasks": list(tasks), "repeat_effects": repeat_effects}
+        return str((await self._call("POST", f"runs/{_part(run)}/retry", body, about=run))["id"])
+
+    # plans
+
+    async def plan(self, run: str) -> RemotePlan:
+        """The plan of a run, and what of it waits for approval."""
+        return _plan_of(await self._call("GET", f"runs/{_part(run)}/plan", about=run))
+
+    async def change_plan(self, run: str, plan: Plan, *, etag: str, reason: str = "") -> RemotePlan:
+        """Replace the unstarted part of a plan; of one under review, save a draft.
+
+        `etag` is that of the plan that was read. Raises `PlanChanged` if it is another by now, and
+        `PlanRefused` with all faults.
+        """
+        body = {"plan": Raw(plan.to_json(indent=None).encode()), "reason": reason}
+        headers = {"If-Match": f'"{etag}"'}
+        path = f"runs/{_part(run)}/plan"
+        return _plan_of(await self._call("PUT", path, body, about=run, headers=headers))
+
+    async def approve_plan(self, run: str, *, etag: str = "") -> None:
+        """Have the plan under review, or its draft, carried out; with `etag`, only if it is still that one."""
+        body = {"version": etag or None}
+        await self._call("POST", f"runs/{_part(run)}/plan/approve", body, about=run)
+
+    async def reject_plan(self, run: str, note: str = "", *, etag: str = "") -> None:
+        """Refuse the plan under review; with a note, have it written again."""
+        body = {"version": etag or None, "note": note}
+        await self._call("POST", f"runs/{_part(run)}/plan/reject", body, about=run)
+
+    # questions
 
     async def questions(self, run: str = "") -> list[dict[str, Any]]:
         """The open questions of a run, or of all."""
@@ -207,25 +330,29 @@ class Client:
         *,
         params: Mapping[str, Any] | None = None,
         about: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
-        headers = {"X-Chargehand": "1", "Content-Type": "application/json"}
+        own = {"X-Chargehand": "1", "Content-Type": "application/json"}
         data = None if body is None else msgspec.json.encode(body)
         url = f"{self.url}/api/v1/{path}"
         sent = {name: str(value) for name, value in (params or {}).items()}
         try:
             async with self._open().request(
-                method, url, data=data, headers=headers if body is not None else {}, params=sent,
-                ssl=self._tls, allow_redirects=False,
+                method, url, data=data, params=sent, ssl=self._tls, allow_redirects=False,
+                headers={**own, **(headers or {})} if body is not None else {},
             ) as reply:  # fmt: skip
                 return _read(reply.status, await reply.read(), self.url, about)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(self.url, error) from error
 
-    async def _frames(self, run: str, after: int) -> AsyncIterator[tuple[str, Any]]:
+    async def _frames(
+        self, run: str, after: int, *, tokens: bool
+    ) -> AsyncIterator[tuple[str, Any]]:
         url = f"{self.url}/api/v1/runs/{_part(run)}/events"
         try:
+            params = {"after": str(after), "tokens": str(int(tokens))}
             async with self._open().get(
-                url, params={"after": str(after)}, ssl=self._tls, allow_redirects=False
+                url, params=params, ssl=self._tls, allow_redirects=False
             ) as reply:
                 if reply.status != 200:
                     _read(reply.status, await reply.read(), self.url, run)
@@ -245,6 +372,12 @@ async def _frames_in(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, 
             fields = dict(line.split(b": ", 1) for line in frame.split(b"\n") if b": " in line)
             if b"data" in fields:
                 yield fields.get(b"event", b"").decode(), msgspec.json.decode(fields[b"data"])
+
+
+def _plan_of(told: dict[str, Any]) -> RemotePlan:
+    found = msgspec.convert({**told, "plan": None}, RemotePlan)
+    plan = None if told["plan"] is None else Plan.from_json(msgspec.json.encode(told["plan"]))
+    return msgspec.structs.replace(found, plan=plan)
 
 
 def _part(id_: str) -> str:
@@ -276,6 +409,8 @@ def _read(status: int, body: bytes, url: str, about: str = "") -> Any:
             raise QuestionTaken(about, data["by"], data["text"])
         case "PlanRefused":
             raise PlanRefused([Fault(f["kind"], f["task"], f["message"]) for f in data["faults"]])
+        case "PlanChanged":
+            raise PlanChanged(about, data["current"]["version"])
         case "UnknownRun":
             raise UnknownRun(about)
         case "UnknownQuestion":
