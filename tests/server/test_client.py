@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -77,7 +78,11 @@ async def test_a_run_is_cancelled_and_wrong_tokens_are_told(tmp_path: Path) -> N
 
 
 async def test_a_run_is_paused_changed_and_read(tmp_path: Path) -> None:
-    crew = [asker, clerk, ch.Worker("writer", "Writes", model=ch.ScriptedModel(["a b c"]))]
+    crew: list[Any] = [
+        asker,
+        clerk,
+        ch.Worker("writer", "Writes", model=ch.ScriptedModel(["a b c"])),
+    ]
     boss = ch.Supervisor(crew, journal=tmp_path / "runs.db")
     async with (
         serving(tmp_path, boss=boss) as served,
