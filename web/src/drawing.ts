@@ -260,10 +260,23 @@ export function plainText(text: string): string {
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+/g, " ");
 }
 
-/** What a task is called in little room: its id, and what it is about if the id is only a number. */
+/** An id of more characters leaves no room for other words in a box. */
+const LONG_ID = 16;
+
+/** What a task is called in little room: its id, and what it is about where there is room for that. */
 export function nameOf(id: string, description: string | undefined): string {
-  const isNumber = /^[a-z]{0,3}[-_.]?\d+$/i.test(id);
-  return plainText(isNumber && description ? `${id}  ${description}` : id);
+  const hasMore = description && description !== id && id.length <= LONG_ID;
+  return plainText(hasMore ? `${id}  ${description}` : id);
+}
+
+/** Seconds that a task shows: those of its work, up to now if it runs; of one that needs a person, since it asked. */
+export function shownSeconds(
+  task: { state: TaskState; started_at: string | null; seconds: number | null },
+  now: number,
+): number | null {
+  if (!task.started_at || (task.state !== "running" && task.state !== "needs")) return task.seconds;
+  const since = Math.max(0, (now - Date.parse(task.started_at)) / 1000);
+  return task.state === "needs" ? Math.max(0, since - (task.seconds ?? 0)) : since;
 }
 
 /** 4.2 s, 38 s, 12 min, 3 h 20 min, 2 d 4 h. */

@@ -24,6 +24,7 @@ import {
   STATE_WORDS,
   STATES,
   Surface,
+  shownSeconds,
   stateColour,
   TextFit,
 } from "./drawing";
@@ -412,10 +413,7 @@ export class Graph {
   }
 
   private secondsOf(task: TaskRow): number | null {
-    if (task.state === "running" && task.started_at) {
-      return Math.max(0, ((this.options.now?.() ?? Date.now()) - Date.parse(task.started_at)) / 1000);
-    }
-    return task.seconds;
+    return shownSeconds(task, this.options.now?.() ?? Date.now());
   }
 
   // Selection
@@ -513,7 +511,13 @@ export class Graph {
     const live = this.frontier();
     if (!live.length && all.zoom >= NAMES_FROM) return all;
     const zoom = READABLE;
-    const focus = this.crowdedSpot(live.length ? live : [0], width / zoom, height / zoom);
+    // What needs a person comes first.
+    const asking = live.filter((at) => this.boxes[at]!.state === "needs");
+    const focus = this.crowdedSpot(
+      asking.length ? asking : live.length ? live : [0],
+      width / zoom,
+      height / zoom,
+    );
     // A column of what is done stays in sight on the left, most of the room is for what comes.
     let x = layout.x[focus]! - Math.min(NODE_WIDTH * 1.6, (width / zoom) * 0.3);
     let y = layout.y[focus]! - height / 2 / zoom;
@@ -529,7 +533,7 @@ export class Graph {
     let best = some[0]!;
     let most = -1;
     for (const at of some) {
-      let near = this.boxes[at]!.state === "needs" ? 0.5 : 0;
+      let near = 0;
       for (const other of some) {
         const right = x[other]! - x[at]!;
         if (right >= 0 && right < width * 0.6 && Math.abs(y[other]! - y[at]!) < height * 0.45) near++;
@@ -546,11 +550,14 @@ export class Graph {
     if (!this.layout || !this.surface.width) return;
     const { width, height } = this.surface;
     const live = this.frontier();
+    const asks = (at: number) => this.boxes[at]!.state === "needs";
     const inView = live.filter((at) => {
       const [x, y] = this.toScreen(this.layout!.x[at]!, this.layout!.y[at]!);
       return x > 0 && x + NODE_WIDTH * this.view.zoom < width && y > MARGIN && y < height - MARGIN;
     });
-    if (live.length && inView.length * 2 >= live.length && this.view.zoom >= NAMES_FROM) return;
+    const isAskingSeen = inView.some(asks) || !live.some(asks);
+    if (live.length && inView.length * 2 >= live.length && isAskingSeen && this.view.zoom >= NAMES_FROM)
+      return;
     this.moveTo(this.viewOfFrontier());
   }
 

@@ -595,7 +595,7 @@ function finishAttempt(model: RunModel, event: RunEvent): void {
     else model.settle(task, { state: "done", seconds, error: null, gaps: outcome.gaps ?? [] }, event.at);
   } else if (outcome.is === "needs_input") {
     model.end(task, attempt, "needs", event.at);
-    model.change(task, { state: "needs", why: outcome.question?.text ?? "" });
+    model.change(task, { state: "needs", seconds, why: outcome.question?.text ?? "" });
     if (outcome.question) model.ask(task, outcome.question, event.at);
   } else {
     model.end(task, attempt, "failed", event.at);
