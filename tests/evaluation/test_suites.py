@@ -564,6 +564,15 @@ def test_written_replies_are_not_recorded(
     assert not painters.with_name("suite.recording.jsonl").exists()
 
 
+def test_a_type_whose_file_ends_the_program_is_named(painters: Path) -> None:
+    (painters.parent / "exits.py").write_text("raise SystemExit(7)\n", encoding="utf-8")
+    text = painters.read_text(encoding="utf-8")
+    painters.write_text(text.replace("painters.py:Wall", "exits.py:x"), encoding="utf-8")
+    done = run(painters)
+    assert done.exit_code == 2
+    assert "exits.py cannot be loaded: it ends the program (SystemExit: 7)" in done.stderr
+
+
 def test_a_question_that_no_answer_of_the_case_fits_fails(painters: Path) -> None:
     painters.write_text(WRITTEN_SUITE.replace('"blue", "red"', '"blue"'))
     done = run(painters)

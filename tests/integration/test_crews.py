@@ -345,13 +345,46 @@ def test_a_request_that_is_nobodys_goes_to_the_default_of_the_crew_file(
         (WRITER + "[[mcp]]\nname = 'm'\n", r"\[\[mcp\]\] 1 \('m'\): needs either command"),
         (WRITER + "tools = ['x']\n[tools.x]\nprefix = 'y'\n", r"\[tools.x\] needs use = one of"),
         (WRITER + WRITER, r"crew.toml: two workers are named 'writer'"),
+        (WRITER + "[crew]\nnotify = 5\n", r"\[crew\], notify: .* not 5"),
+        (WRITER + "[crew]\nnotify = ''\n", r"notify: '' is not a way to notify"),
+        (WRITER + "[crew]\nnotify = 'gopher://x'\n", r"notify: 'gopher' is not a way to notify"),
+        (WRITER + "[crew]\nnotify = { to = 'log', of = ['rain'] }\n", r"notify .* not 'rain'"),
+        (WRITER + "[crew]\nshare = ['nope']\n", r"share names 'nope', which no worker has"),
+        (WRITER + "[crew]\nshare = ['']\n", r"share names '', which no worker has"),
+        (
+            WRITER + "[crew]\nshare = ['writer']\n",
+            r"share names 'writer', .* no worker has any tool",
+        ),
+        (
+            WRITER + "tools = ['maths']\n[crew]\nshare = ['calculat']\n",
+            r"did you mean 'calculate'\? there are calculate",
+        ),
+        (
+            WRITER + "tools = ['exits.py:x']\n",
+            r"\('writer'\): exits.py cannot be loaded: it ends the",
+        ),
+        (WRITER + "function = 'exits.py:x'\n", r"\('writer'\): exits.py cannot be loaded: it ends"),
     ],
 )
 def test_what_is_wrong_with_a_crew_file_is_told_with_its_place_and_the_way_out(
     text: str, told: str
 ) -> None:
+    Path("exits.py").write_text("raise SystemExit(7)\n")
     with pytest.raises(UsageError, match=told):
         crew_in(text)
+
+
+@pytest.mark.parametrize(
+    ("notify", "count"),
+    [
+        ("'log'", 1),
+        ("{ to = 'log', of = ['question', 'failed'] }", 1),
+        ("['log', { to = 'log', of = ['failed'] }]", 2),
+        ("[]", 0),
+    ],
+)
+def test_one_way_to_notify_needs_no_list(notify: str, count: int) -> None:
+    assert len(crew_in(f"{WRITER}[crew]\nnotify = {notify}\n").notify) == count
 
 
 def test_faults_that_show_only_when_the_crew_is_made_are_told_at_once_too() -> None:
@@ -468,9 +501,24 @@ def test_a_file_called_like_a_module_that_is_there_is_still_found() -> None:
         ("w5.py:crew", "def crew(place): ...", r"wants place; .* may ask for model"),
         ("w6.py:crew", "def crew(): return 1 / 0", r"w6.py:crew failed: ZeroDivisionError"),
         ("w7.py:crew", "crew = []", r"w7.py:crew has no workers"),
+        ("w8.py:crew", "x = 1\nraise SystemExit(7)", r"w8.py cannot be .*: 7\) \(w8.py, line 2\)"),
+        ("w9.py:crew", "import sys\nsys.exit()", r"w9.py cannot be loaded: it ends the program"),
+        ("w10.py:crew", "quit('bye')", r"w10.py cannot be loaded: it ends the program .*: bye"),
+        ("w11.py:crew", "def crew(): raise SystemExit(0)", r"w11.py:crew failed: it ends the"),
+        (
+            "w12.py:crew",
+            "def __getattr__(n): raise SystemExit",
+            r"w12.py:crew cannot be read: it ends",
+        ),
+        (
+            "w13.py:crew",
+            "import other_that_exits",
+            r"w13.py cannot .*\(other_that_exits.py, line 1",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_crew_in_python_is_told(reference: str, text: str, told: str) -> None:
+    Path("other_that_exits.py").write_text("raise SystemExit(7)\n")
     Path(reference.partition(":")[0]).write_text(text)
     with pytest.raises(UsageError, match=told):
         python_crew(reference, {"model": None})

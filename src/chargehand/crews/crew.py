@@ -1,5 +1,6 @@
 """A crew as a value, and the one rule that every crew keeps: no tool in two hands unless it says so."""
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,8 @@ from chargehand.roles.roster import Member
 class Crew:
     """Workers with their tools, models and limits. A crew can be a worker of another crew.
 
-    Raises `UsageError` for two workers of one name, and for a tool of two workers that is not in
-    `share`.
+    Raises `UsageError` for two workers of one name, for a tool of two workers that is not in
+    `share`, and for a name in `share` that no worker's tool has.
     """
 
     workers: "Sequence[Hand]"
@@ -57,7 +58,12 @@ class Crew:
 
     def __post_init__(self) -> None:
         _refuse_same_names(self.workers, self.origin)
+        if isinstance(self.share, str):
+            raise UsageError(
+                f'{self.origin}: share is a list of names of tools; write share = ["{self.share}"]'
+            )
         _refuse_shared_tools(self.workers, frozenset(self.share), self.origin)
+        _refuse_unknown_shares(self.workers, self.share, self.origin)
 
 
 Hand: TypeAlias = "Member | Crew"
@@ -85,6 +91,16 @@ def _refuse_shared_tools(workers: Sequence[Hand], share: frozenset[str], origin:
                 f'take it from one of them, or allow it with share = ["{tool}"]'
             )
         owners[tool] = worker
+
+
+def _refuse_unknown_shares(workers: Sequence[Hand], share: Sequence[str], origin: str) -> None:
+    known = list(dict.fromkeys(tool for _, tool in _tools_of(workers)))
+    for name in share:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {close[0]!r}? " if close else ""
+            there = f"there are {', '.join(known)}" if known else "no worker has any tools"
+            raise UsageError(f"{origin}: share names {name!r}, which no worker has; {meant}{there}")
 
 
 def _tools_of(workers: Sequence[Hand]) -> Iterable[tuple[str, str]]:

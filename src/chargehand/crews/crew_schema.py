@@ -44,6 +44,10 @@ Size = Annotated[int, BeforeValidator(_size)]
 ModelName = str | list[str]
 
 
+def _one_or_several(value: object) -> object:
+    return [value] if isinstance(value, str | dict) else value
+
+
 class CrewTable(BaseModel):
     """One table of a crew file; a key that it does not know is a fault."""
 
@@ -157,7 +161,8 @@ class CrewForm(CrewTable):
     journal: str = ""
     prompts: str | None = None
     share: list[str] = []
-    notify: list[str | NotifyForm] = []
+    #: a single one need not be in a list
+    notify: Annotated[list[str | NotifyForm], BeforeValidator(_one_or_several)] = []
     #: with --approach route: who gets a request that is clearly nobody's
     default: str = ""
     retry: RetryForm = RetryForm()

@@ -1,8 +1,9 @@
 """Crews and tools in Python: `path.py:name` or `module:name`, and what may stand there."""
 
+import contextlib
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module, invalidate_caches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -46,7 +47,9 @@ def load(reference: str, folder: Path) -> Any:
     module = _module(where, folder)
     found: Any = module
     for part in name.split("."):
-        if not hasattr(found, part):
+        with _told(f"{reference} cannot be read"):
+            is_there = hasattr(found, part)
+        if not is_there:
             raise UsageError(f"{where} has no {name!r}; it has {_public(module)}")
         found = getattr(found, part)
     return found
@@ -67,12 +70,8 @@ def _called(function: Any, reference: str, offered: Mapping[str, object]) -> Any
             f"{reference} wants {', '.join(lacking)}; a function that makes a crew may ask for "
             f"{', '.join(offered)}, and everything else needs a default"
         )
-    try:
+    with _told(f"{reference} failed"):
         return function(**given)
-    except ChargehandError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{reference} failed: {type(error).__name__}: {error}") from error
 
 
 def _module(where: str, folder: Path) -> ModuleType:
@@ -80,14 +79,24 @@ def _module(where: str, folder: Path) -> ModuleType:
     is_file = where.endswith(".py")
     if is_file and not path.is_file():
         raise UsageError(f"there is no file {where!r} (looked in {folder})")
-    try:
+    with _told(f"{where} cannot be loaded"):
         return _of_file(path) if is_file else import_module(where)
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Whatever the code of others raises as a `UsageError`: also its exit, which would be ours without a word."""
+    try:
+        yield
     except ChargehandError:
         raise
-    except Exception as error:
+    except SystemExit as error:
         raise UsageError(
-            f"{where} cannot be loaded: {type(error).__name__}: {error}{_place(error)}"
+            f"{what}: it ends the program (SystemExit: {error.code}){_place(error)}; "
+            'put what is only for running it under if __name__ == "__main__":'
         ) from error
+    except Exception as error:
+        raise UsageError(f"{what}: {type(error).__name__}: {error}{_place(error)}") from error
 
 
 def _of_file(path: Path) -> ModuleType:
@@ -120,10 +129,14 @@ def _alone(path: Path) -> ModuleType:
     return module
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Where in the loaded file it went wrong: the last line that is not ours or the importer's."""
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
-    theirs = [f for f in frames if not f.filename.startswith("<") and f.filename != __file__]
+    theirs = [
+        f
+        for f in frames
+        if not f.filename.startswith("<") and f.filename not in (__file__, contextlib.__file__)
+    ]
     theirs = [f for f in theirs if "importlib" not in f.filename]
     return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
 
