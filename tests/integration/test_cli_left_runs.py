@@ -71,6 +71,23 @@ def test_show_says_who_cancelled_a_run_and_why(
     assert halt["reason"] == ("too dear" if options else "")
 
 
+async def test_show_advises_to_watch_a_run_that_a_process_leads(journal: str) -> None:
+    async with ch.Supervisor([asker], journal=journal, on_question="wait") as boss:
+        run = await boss.submit(make_plan(make_task("a", "asker")))
+        async for _ in boss.watch(run.id):
+            if (await boss.look(run.id)).questions:
+                break
+        shown = await asyncio.to_thread(chargehand, "show", run.id, "--journal", journal)
+        assert f"  follow it: chargehand watch {run.id}" in shown.stdout
+        assert "chargehand resume" not in shown.stdout
+        await boss.cancel(run.id)
+
+
+def test_show_advises_to_resume_a_run_that_no_process_leads(asking: str, journal: str) -> None:
+    shown = chargehand("show", asking, "--journal", journal).stdout
+    assert f"  then:      chargehand resume {asking}" in shown
+
+
 async def test_a_pause_names_who_wanted_it_until_it_is_over(journal: str) -> None:
     async with ch.Supervisor([asker], journal=journal, on_question="wait") as boss:
         run = await boss.submit(make_plan(make_task("a", "asker")))

@@ -25,7 +25,7 @@ from chargehand.presentation.plain_text import (
     one_line,
     output_words,
 )
-from chargehand.presentation.progress_lines import gain_of, task_counts
+from chargehand.presentation.progress_lines import gain_of, task_counts, waited_words
 from chargehand.presentation.question_words import question_lines
 from chargehand.presentation.status_words import process_words
 from chargehand.presentation.trace_lines import timeline_lines
@@ -43,7 +43,7 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
     yield (
         StyledText(f"run {result.id}: ", "bold"),
         StyledText(standing.status, _STYLES.get(standing.status, "running")),
-        StyledText(f" after {shown_length(result.wall)}{faster}"),
+        StyledText(f" after {shown_length(result.wall)}{waited_words(result)}{faster}"),
     )
     if result.halt is not None:
         yield _line(one_line(str(result.halt), 300))
@@ -65,7 +65,7 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
             f"\n{clean(id_)} is answered: {one_line(text, 200)}; it goes on when the run is led"
         )
     for question in standing.asked:
-        yield from map(_line, _asked(question, result, choice))
+        yield from map(_line, _asked(question, standing, choice))
     words = answer_words(result.answer) if standing.submission is None else ""
     if words:
         is_ended = isinstance(result.status, RunStatus)
@@ -165,11 +165,14 @@ def _how(task: TaskResult) -> str:
     return by + tries + ("" if is_plain or not task.why else f": {one_line(task.why, 200)}")
 
 
-def _asked(question: Question, result: RunResult, choice: Choice) -> Iterator[str]:
+def _asked(question: Question, standing: FoundRun, choice: Choice) -> Iterator[str]:
+    result = standing.result
     yield ""
     yield from question_lines(question)
     yield f"  answer it: {again('answer', question.id, choice)} TEXT"
-    if result.approach is not Approach.POOL:
+    if standing.leader is not None:
+        yield f"  follow it: {again('watch', result.id, choice)}"
+    elif result.approach is not Approach.POOL:
         yield f"  then:      {resume_words(result, choice)}"
 
 

@@ -20,6 +20,8 @@ SHOWN = 4
 
 #: a speed-up below it says only that hardly anything was to be done, and is not shown
 LEAST_GAIN = 0.05
+#: waiting for people is told if it is more than this part of the time, as a divisor
+LEAST_IDLE_SHARE = 50
 
 _NO_TIME = timedelta(0)
 _IN_VAIN = ("failed", "lost", "preempted", "cancelled")
@@ -87,6 +89,8 @@ class Report(Struct, frozen=True, kw_only=True):
     wall: timedelta
     #: what the finished attempts would have taken one after another
     in_turn: timedelta
+    #: the part of `wall` in which nothing ran and only a person could move it; `speedup` leaves it out
+    idle: timedelta
     speedup: float
     path: tuple[Stretch, ...]
     #: the longest first
@@ -128,6 +132,7 @@ def report_of(trace: Trace) -> Report:
         run=trace.run,
         status=trace.status,
         wall=trace.wall,
+        idle=trace.idle,
         in_turn=trace.busy,
         speedup=trace.speedup,
         path=_stretches(trace),
@@ -260,9 +265,16 @@ def _tokens(usage: Usage) -> int:
 # in words
 
 
+def is_idle_worth_telling(idle: timedelta, wall: timedelta) -> bool:
+    """Whether so much of the time waited for people that the speed-up would seem wrong without it."""
+    return idle * LEAST_IDLE_SHARE > wall
+
+
 def _head(report: Report) -> Iterable[str]:
+    waited = f", of which {time_in_words(report.idle)} waited for people"
     yield (
-        f"{report.run or 'run'}  {report.status or 'not ended'} in {time_in_words(report.wall)}; "
+        f"{report.run or 'run'}  {report.status or 'not ended'} in {time_in_words(report.wall)}"
+        f"{waited if is_idle_worth_telling(report.idle, report.wall) else ''}; "
         f"one after another {time_in_words(report.in_turn)}"
         f"{f': {report.speedup:.1f} times as fast' if report.in_turn and report.speedup >= LEAST_GAIN else ''}"
     )

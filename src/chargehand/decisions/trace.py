@@ -120,11 +120,12 @@ class Trace(Struct, forbid_unknown_fields=True):
 
         Time in which nothing ran because a person was asked, it was paused, or no process led it does not count.
         """
-        took = self.wall - self._idle_for_people()
+        took = self.wall - self.idle
         return self.busy / took if took > timedelta(0) else 1.0
 
-    def _idle_for_people(self) -> timedelta:
-        """How long nothing ran while only a person could move it."""
+    @property
+    def idle(self) -> timedelta:
+        """How long nothing ran while only a person could move it; `speedup` leaves this time out."""
         if self.ended_at is None:
             return timedelta(0)
         waits: list[PersonWait] = [(each.asked_at, each.answered_at) for each in self.questions]

@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from chargehand.decisions.hedging import hedged, is_hedge
-from chargehand.decisions.report import LEAST_GAIN
+from chargehand.decisions.report import LEAST_GAIN, is_idle_worth_telling
 from chargehand.decisions.system_tasks import ITEMS, is_system_task
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts import events
@@ -270,9 +270,10 @@ def summary(result: RunResult, next_command: str) -> list[str]:
     path = result.trace.critical_path
     gain = gain_of(result)
     faster = f", {gain:.1f} times as fast as one task after another" if gain else ""
+    waited = waited_words(result)
     return [
         f"status    {result.status.value}, run {result.id}{_sureness(result)}",
-        f"time      {shown_length(result.wall)}{faster}",
+        f"time      {shown_length(result.wall)}{waited}{faster}",
         f"tasks     {task_counts(result)}",
         f"waited on {one_line(' → '.join(each for each in path if not is_system_task(each)), 160) or '–'}",
         f"spent     {counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}",
@@ -294,6 +295,13 @@ def gain_of(result: RunResult) -> float | None:
     """The speed-up; None of a run in which nothing was done, or too little for the figure to mean anything."""
     is_any_done = any(task.state is TaskState.DONE for task in result.tasks.values())
     return round(result.speedup, 3) if is_any_done and result.speedup >= LEAST_GAIN else None
+
+
+def waited_words(result: RunResult) -> str:
+    """How much of the time waited for people, which the speed-up leaves out; empty if that is next to nothing."""
+    idle = result.trace.idle
+    is_told = is_idle_worth_telling(idle, result.wall)
+    return f", of which {shown_length(idle)} waited for people" if is_told else ""
 
 
 def item_counts(task: TaskResult) -> str:
