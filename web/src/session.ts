@@ -2,6 +2,7 @@
 
 import { computed, effect, signal } from "@preact/signals";
 import { ApiError, get, post, signedOut } from "./api";
+import { plural } from "./format";
 import type { Question } from "./types";
 
 export interface Me {
@@ -29,6 +30,8 @@ export const isOutdated = signal(false);
 export const isReachable = signal(true);
 /** Actions that were refused or did not arrive, until they are closed. */
 export const troubles = signal<{ id: number; text: string }[]>([]);
+/** How many tasks each worker of the crew does at once; of those that are not here, any number. */
+export const capacities = signal<Record<string, number>>({});
 /** Said once to screen readers. */
 export const announcement = signal("");
 /** Milliseconds, once a second; stands still while the data is not live. */
@@ -125,12 +128,19 @@ export async function refreshMe(): Promise<void> {
   try {
     const found = await get<Me>("me");
     if (me.value && me.value.version !== found.version) isOutdated.value = true;
+    if (!me.value) void loadCapacities();
     me.value = found;
     signedOut.value = false;
     isReachable.value = true;
   } catch (error) {
     isReachable.value = !(error instanceof ApiError && error.status === 0);
   }
+}
+
+async function loadCapacities(): Promise<void> {
+  const crew = await get<{ workers: { name: string; capacity: number | null }[] }>("crew").catch(() => null);
+  const known = (crew?.workers ?? []).flatMap(({ name, capacity }) => (capacity ? [[name, capacity]] : []));
+  capacities.value = Object.fromEntries(known) as Record<string, number>;
 }
 
 export async function refreshAttention(): Promise<void> {
@@ -143,7 +153,8 @@ export async function refreshAttention(): Promise<void> {
     if (!isReachable.value) await refreshMe();
     isReachable.value = true;
     if (changed && !document.hidden) await refreshQuestions();
-    if (found.questions > before.questions) announcement.value = `${found.questions} questions need you`;
+    if (found.questions > before.questions)
+      announcement.value = `${plural(found.questions, "question needs", "questions need")} you`;
   } catch (error) {
     isReachable.value = !(error instanceof ApiError && error.status === 0);
   }

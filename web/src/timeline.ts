@@ -28,7 +28,7 @@ import {
   AttemptBars,
   type Bar,
   byStart,
-  expectedBars,
+  forecastOf,
   idleGaps,
   type Lane,
   lanesOf,
@@ -49,6 +49,8 @@ export interface TimelineData {
   criticalPath: readonly string[];
   /** Most attempts at once; null: unknown. */
   cap: number | null;
+  /** The same by worker. */
+  capacities?: Readonly<Record<string, number>> | undefined;
   beganAt: string;
   endedAt: string | null;
   /** Milliseconds; without it, the clock. */
@@ -289,7 +291,7 @@ export class Timeline {
     if (!this.isStale) return;
     this.isStale = false;
     this.refreshedAt = performance.now();
-    const { estimates, cap, endedAt, beganAt } = this.data;
+    const { estimates, cap, capacities, endedAt, beganAt } = this.data;
     const now = this.now;
     const attempts = [...this.attempts.values()];
     const facts = {
@@ -297,7 +299,8 @@ export class Timeline {
       attempts,
       estimates,
       now,
-      cap: cap ?? Math.max(8, this.highest),
+      cap,
+      capacities,
       isEnded: endedAt !== null,
     };
     this.bars = this.attemptBars.of(facts);
@@ -321,16 +324,26 @@ export class Timeline {
 
   /** The future changes slowly: it is worked out once a second at most, and what has begun is left out. */
   private expected(facts: TimelineFacts): Bar[] {
-    const now = performance.now();
-    if (now - this.expectedAt > EXPECT_EVERY || this.tasks.size !== this.expectedSize) {
-      this.ahead = expectedBars(facts, this.bars);
-      this.expectedAt = now;
+    const late = facts.now - this.expectedAt;
+    if (late < 0 || late > EXPECT_EVERY || this.tasks.size !== this.expectedSize) {
+      this.ahead = forecastOf(facts).bars;
+      this.expectedAt = facts.now;
       this.expectedSize = this.tasks.size;
     }
-    return this.ahead.filter((bar) => {
-      const state = this.tasks.get(bar.task)?.state;
-      return state === "waiting" || state === "ready";
-    });
+    // It may be a moment old, but never begins in the past.
+    const by = facts.now - this.expectedAt;
+    return this.ahead
+      .filter((bar) => {
+        const state = this.tasks.get(bar.task)?.state;
+        return state === "waiting" || state === "ready";
+      })
+      .map((bar) => ({
+        ...bar,
+        start: bar.start + by,
+        readyAt: bar.start + by,
+        end: bar.end + by,
+        expectedEnd: bar.end + by,
+      }));
   }
 
   private get plotWidth(): number {
@@ -621,7 +634,9 @@ export class Timeline {
   private drawStrip(c: CanvasRenderingContext2D): void {
     const p = this.palette;
     const { cap } = this.data;
-    const top = Math.max(this.highest, cap ?? 0);
+    // A limit that is far away would press the steps flat; then only the words name it.
+    const isNear = cap !== null && cap <= 2 * this.highest;
+    const top = isNear ? Math.max(this.highest, cap) : this.highest;
     const bottom = AXIS + STRIP;
     const toY = (count: number) => bottom - (count / top) * (STRIP - 6);
     const right = GUTTER + this.plotWidth;
@@ -656,7 +671,7 @@ export class Timeline {
     c.lineWidth = 1;
     c.stroke();
     c.globalAlpha = 1;
-    if (cap) {
+    if (isNear) {
       c.setLineDash([3, 3]);
       c.strokeStyle = p.ink3;
       c.beginPath();

@@ -39,7 +39,10 @@ export interface TimelineFacts {
   attempts: readonly AttemptRow[];
   estimates: Readonly<Record<string, number>>;
   now: number;
+  /** Most tasks at once; null: any number. */
   cap: number | null;
+  /** Most tasks at once by worker; one that is not named may do any number. */
+  capacities?: Readonly<Record<string, number>> | undefined;
   isEnded: boolean;
 }
 
@@ -57,7 +60,7 @@ const OUTCOME_STATES: Partial<Record<string, TaskState>> = {
 /** All attempts in order of their start, then what is expected of the tasks that have not begun. */
 export function barsOf(facts: TimelineFacts): Bar[] {
   const bars = new AttemptBars().of(facts);
-  return facts.isEnded ? bars : [...bars, ...expectedBars(facts, bars)].sort(byStart);
+  return facts.isEnded ? bars : [...bars, ...forecastOf(facts).bars].sort(byStart);
 }
 
 export function byStart(a: Bar, b: Bar): number {
@@ -126,34 +129,62 @@ export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: numbe
   };
 }
 
-/** When tasks that have not begun should run: in plan order of readiness, on as many slots as the cap allows. */
-export function expectedBars(facts: TimelineFacts, bars: readonly Bar[]): Bar[] {
+/** What is to come, by estimates. */
+export interface Forecast {
+  /** Of tasks that have not begun; none begins before now. */
+  bars: Bar[];
+  /** When the last task should end; null: of some task it is not known how long it takes. */
+  end: number | null;
+}
+
+/** When tasks should run that have not begun: in the order of their phases, no more at once than there is room for. */
+export function forecastOf(facts: TimelineFacts): Forecast {
+  const { now } = facts;
   const typical = typicalSeconds(facts);
   const secondsOf = (task: TaskRow) =>
     facts.estimates[task.id] ?? typical.get(task.worker) ?? typical.get("");
+  const slots = new Slots(facts.cap);
+  const slotsOf = new Map<string, Slots>();
+  const workerSlots = (worker: string): Slots => {
+    const found = slotsOf.get(worker) ?? new Slots(facts.capacities?.[worker] ?? null);
+    slotsOf.set(worker, found);
+    return found;
+  };
   const ends = new Map<string, number>();
-  const free: number[] = [];
-  for (const bar of bars) {
-    if (bar.isSuperseded) continue;
-    const end = bar.isOpen ? (bar.expectedEnd ?? facts.now) : bar.end;
-    ends.set(bar.task, Math.max(end, bar.isOpen ? facts.now : end));
-    if (bar.isOpen && !bar.isSystem) push(free, end);
-  }
-  const slots = facts.cap ?? Number.POSITIVE_INFINITY;
-  const found: Bar[] = [];
-  for (const task of readyOrder(facts.tasks)) {
-    const isAhead = task.state === "waiting" || task.state === "ready";
-    if (!isAhead || task.system) continue;
+  let end: number | null = now;
+  const settle = (task: TaskRow, at: number, seconds: number | undefined) => {
+    ends.set(task.id, at);
+    end = seconds === undefined || end === null ? null : Math.max(end, at);
+  };
+  const ordered = readyOrder(facts.tasks);
+  const open = facts.attempts.filter((each) => each.ended_at === null && !each.worker.startsWith("@"));
+  const begun = new Map(open.map((each) => [each.task, Date.parse(each.started_at)]));
+  for (const task of ordered) {
+    if (task.system || !UNDER_WAY.has(task.state)) continue;
     const seconds = secondsOf(task);
-    let needsEnd = facts.now;
-    for (const need of task.needs) needsEnd = Math.max(needsEnd, ends.get(need) ?? 0);
-    const slotFree = free.length >= slots ? pop(free) : facts.now;
-    const start = Math.max(needsEnd, slotFree);
-    const end = start + (seconds ?? 0) * 1000;
-    push(free, end);
-    ends.set(task.id, end);
+    const ofItems = task.for_each && task.started_at ? Date.parse(task.started_at) : now;
+    // One that asks or is tried again begins anew.
+    const since = begun.get(task.id) ?? (task.state === "running" ? ofItems : now);
+    settle(task, Math.max(now, since + (seconds ?? 0) * 1000), seconds);
+  }
+  for (const each of open) {
+    const till = ends.get(each.task) ?? ends.get(each.task.replace(/\[\d+\]$/, "")) ?? now;
+    slots.take(till);
+    workerSlots(each.worker).take(till);
+  }
+  const bars: Bar[] = [];
+  for (const task of ordered) {
+    if (task.system || (task.state !== "waiting" && task.state !== "ready")) continue;
+    const seconds = secondsOf(task);
+    const ofWorker = workerSlots(task.worker);
+    let start = Math.max(now, slots.nextFree(), ofWorker.nextFree());
+    for (const need of task.needs) start = Math.max(start, ends.get(need) ?? 0);
+    const till = start + (seconds ?? 0) * 1000;
+    slots.take(till);
+    ofWorker.take(till);
+    settle(task, till, seconds);
     if (seconds === undefined) continue;
-    found.push({
+    bars.push({
       task: task.id,
       owner: task.id,
       attempt: task.attempts + 1,
@@ -162,16 +193,39 @@ export function expectedBars(facts: TimelineFacts, bars: readonly Bar[]): Bar[] 
       outcome: "expected",
       state: task.state,
       start,
-      end,
+      end: till,
       isOpen: true,
       readyAt: start,
-      expectedEnd: end,
+      expectedEnd: till,
       isSuperseded: false,
       earlier: 0,
       isSystem: false,
     });
   }
-  return found;
+  return { bars, end };
+}
+
+const UNDER_WAY: ReadonlySet<TaskState> = new Set(["running", "retrying", "needs"]);
+
+/** Places for tasks that run at once: as many as given, or any number. */
+class Slots {
+  private readonly ends: number[] = [];
+  private readonly most: number;
+
+  constructor(most: number | null) {
+    this.most = most && most > 0 ? most : Number.POSITIVE_INFINITY;
+  }
+
+  /** When the next place is free. */
+  nextFree(): number {
+    return this.ends.length < this.most ? 0 : this.ends[0]!;
+  }
+
+  /** Fill the place that is free first. */
+  take(until: number): void {
+    if (this.ends.length >= this.most) pop(this.ends);
+    push(this.ends, until);
+  }
 }
 
 /** Mean seconds of finished tasks by worker, and of all under "". */

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import {
   type Bar,
   barsOf,
+  forecastOf,
   idleGaps,
   lanesOf,
   parallelism,
@@ -175,6 +176,38 @@ describe("what is expected", () => {
       ["b", 27_000, 32_000],
     ]);
     expect(found.find((bar) => bar.task === "a")!.expectedEnd).toBe(at(20));
+  });
+
+  test("begins at now at the earliest, no more at once than a worker does, and ends when the header says", () => {
+    const names = Array.from({ length: 5 }, (_, n) => `w${n}`);
+    const tasks = [
+      task("a", "running", { started_at: iso(0) }),
+      task("asks", "needs", { started_at: iso(0), worker: "asker" }),
+      ...names.map((id) => task(id, "ready", { attempts: 0 })),
+      task("last", "waiting", { needs: [...names, "asks"], worker: "writer", phase: 1, attempts: 0 }),
+    ];
+    const facts = {
+      tasks: new Map(tasks.map((each) => [each.id, each])),
+      attempts: [attempt("a", 0, null)],
+      estimates: { a: 5, asks: 3, last: 10, ...Object.fromEntries(names.map((id) => [id, 4])) },
+      now: at(30), // long after "a" should have ended
+      cap: null,
+      capacities: { reader: 2 },
+      isEnded: false,
+    };
+    const { bars: ahead, end } = forecastOf(facts);
+    expect(Math.min(...ahead.map((bar) => bar.start))).toBe(at(30));
+    const ofReader = ahead.filter((bar) => bar.worker === "reader");
+    expect(rowsOf(ofReader.sort((x, y) => x.start - y.start))).toHaveLength(2);
+    // Five of four seconds each on two places, then the last.
+    expect(end).toBe(at(30 + 12 + 10));
+    expect(end).toBe(Math.max(...ahead.map((bar) => bar.end)));
+  });
+
+  test("has no end while it is not known how long a task takes", () => {
+    const tasks = new Map([["a", task("a", "ready", { attempts: 0 })]]);
+    const facts = { tasks, attempts: [], estimates: {}, now: at(0), cap: null, isEnded: false };
+    expect(forecastOf(facts)).toEqual({ bars: [], end: null });
   });
 
   test("without an estimate the mean of its worker counts, and an ended run expects nothing", () => {

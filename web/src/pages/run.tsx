@@ -8,13 +8,13 @@ import { Graph } from "../graph";
 import { Glyph, TaskStateLabel } from "../icons";
 import { useKeys } from "../keys";
 import { go, href, route, setQuery } from "../router";
-import { announcement, keep, recall, shownTheme } from "../session";
+import { announcement, capacities, keep, recall, shownTheme } from "../session";
 import type { RunModel } from "../store";
 import { Timeline, type TimelineMode } from "../timeline";
 import type { AttemptRow, Call, TaskRow } from "../types";
 import { Button, Chips, Empty } from "../ui";
 import { Panel } from "./panel";
-import { FailureCauses, nowOf } from "./run_shell";
+import { capOf, FailureCauses, nowOf } from "./run_shell";
 
 /** Tasks that were at work in the stretch that is brushed on the timeline; null: nothing is brushed. */
 const brushed = signal<ReadonlySet<string> | null>(null);
@@ -333,12 +333,11 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
   const replaying = route.value.query.at !== undefined;
   const moment = replaying ? nowOf(model) : undefined;
   useEffect(() => {
-    const parallel = model.run.limits?.parallel;
     const facts = {
       estimates: model.estimates,
       criticalPath: model.criticalPath,
-      // A cap that no plan of this size reaches says nothing.
-      cap: typeof parallel === "number" && parallel < model.run.tasks.total ? parallel : null,
+      cap: capOf(model),
+      capacities: capacities.value,
       endedAt: replaying ? null : model.run.ended_at,
       now: moment,
     };
@@ -359,7 +358,7 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
       known.current.generation = model.generation;
     }
     timeline.current?.setCalls(model.calls);
-  }, [model.generation, model.seq, moment]);
+  }, [model.generation, model.seq, moment, capacities.value]);
   useEffect(() => timeline.current?.select(task), [task]);
   useEffect(() => {
     if (!brushed.value) timeline.current?.clearBrush();

@@ -9,8 +9,9 @@ import { Glyph, RunStateLabel, StateIcon, taskWord } from "../icons";
 import { useKeys } from "../keys";
 import { connection, loadError, refreshSoon, replay, restart, useModel } from "../live";
 import { go, href, type Page, route, setQuery } from "../router";
-import { canOperate, now, showTrouble } from "../session";
+import { canOperate, capacities, now, showTrouble } from "../session";
 import { hasFailures, lackingIn, RUN_ENDED, type RunModel, workersIn } from "../store";
+import { forecastOf } from "../timeline_geometry";
 import type { TaskState } from "../types";
 import { Button, CopyButton, Dialog, ErrorBox, Field, Loading, Meter, SegmentBar } from "../ui";
 
@@ -37,20 +38,34 @@ function speedupOf(model: RunModel): number | null {
   return took > 0 && busy ? busy / took : null;
 }
 
-/** Seconds of work that are left on the critical path, by estimate; null: not known. */
+/** Most tasks of a run at once; null: as many as it has. */
+export function capOf(model: RunModel): number | null {
+  const parallel = model.run.limits?.parallel;
+  // A cap that no plan of this size reaches says nothing.
+  return typeof parallel === "number" && parallel < model.run.tasks.total ? parallel : null;
+}
+
+let left: { of: number; second: number; seconds: number | null } = { of: 0, second: 0, seconds: null };
+
+/** Seconds until the end that the timeline shows as expected; null: not known. */
 export function leftOf(model: RunModel): number | null {
-  if (model.isOver || !model.criticalPath.length) return null;
-  let left = 0;
-  for (const id of model.criticalPath) {
-    const row = model.tasks.get(id);
-    const estimate = model.estimates[id];
-    if (!row || ["done", "failed", "skipped", "cancelled"].includes(row.state)) continue;
-    if (estimate === undefined) return null;
-    const worked =
-      row.started_at && row.state === "running" ? (nowOf(model) - Date.parse(row.started_at)) / 1000 : 0;
-    left += Math.max(0, estimate - worked);
+  if (model.isOver || !model.run.tasks.total) return null;
+  const now = nowOf(model);
+  const second = Math.floor(now / 1000);
+  // Once a second is enough; events come more often.
+  if (left.of !== model.generation || left.second !== second) {
+    const { end } = forecastOf({
+      tasks: model.tasks,
+      attempts: model.attempts,
+      estimates: model.estimates,
+      now,
+      cap: capOf(model),
+      capacities: capacities.value,
+      isEnded: false,
+    });
+    left = { of: model.generation, second, seconds: end === null ? null : (end - now) / 1000 };
   }
-  return left;
+  return left.seconds;
 }
 
 function Figure({
@@ -103,7 +118,11 @@ function Figures({ model }: { model: RunModel }) {
           title={run.began_at ? `Began ${clock(run.began_at, now.value)}` : ""}
         />
         {left === null ? null : (
-          <Figure label="left, about" value={duration(left)} title="By the estimates of the critical path" />
+          <Figure
+            label="left, about"
+            value={duration(left)}
+            title="By the estimates that the timeline shows"
+          />
         )}
         <Figure label="tasks" value={`${settled} of ${tasks.total}`} />
         {model.isOver ? null : <Figure label="workers busy" value={String(busy)} />}
