@@ -17,9 +17,11 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 import chargehand as ch
-from chargehand.errors import UsageError
-from chargehand.server.http.access_tokens import AccessTokens, Scope
+from chargehand.errors import JournalFull, UsageError
+from chargehand.server.http import ended_sessions
+from chargehand.server.http.access_tokens import SESSION, AccessTokens, Scope
 from chargehand.server.http.app import api_app
+from chargehand.server.http.ended_sessions import MOST_OVER
 from chargehand.server.http.request_guard import MOST_BODY, MOST_DEPTH, OPEN
 from chargehand.server.http.web_server import WebOptions, WebServer
 from chargehand.server.listener import listening
@@ -122,6 +124,107 @@ async def test_i10_a_token_that_was_rotated_or_revoked_is_refused_at_once(tmp_pa
         assert (await served.call("GET", "me", token="", headers={"Cookie": forged})).status == 401
 
 
+async def logged_in(served: Served) -> dict[str, str]:
+    """The headers of a browser that has exchanged the owner's token for a cookie."""
+    login = await served.post("login", {"token": served.token}, token="")
+    cookie = login.headers["set-cookie"].partition(";")[0]
+    return {"Cookie": cookie, "Sec-Fetch-Site": "same-origin"}
+
+
+async def test_i10_a_session_that_was_logged_out_stays_so_after_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        port = int(served.web.api.rules.cookie.rpartition("-")[2])
+        ended, kept = await logged_in(served), await logged_in(served)
+        assert (await served.post("logout", token="", headers=ended)).status == 204
+    async with serving(tmp_path, port=port) as served:
+        assert (await served.call("GET", "me", token="", headers=ended)).status == 401
+        assert (await served.call("GET", "me", token="", headers=kept)).status == 200
+    file = tmp_path / "tokens.logouts"
+    assert file.stat().st_mode & 0o077 == 0
+    assert ended["Cookie"].rpartition(".")[2] not in file.read_text()  # the signature
+
+
+def test_i10_logouts_of_two_servers_are_kept_until_their_sessions_end(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    first, second = AccessTokens(path), AccessTokens(path)
+    owner = first.owner()
+    early = [first.open_session(owner, now=0) for _ in range(MOST_OVER + 1)]
+    for number, cookie in enumerate(early):
+        (first, second)[number % 2].end_session(cookie, now=1)
+    assert all(
+        each.find_session(cookie, now=2) is None for cookie in early for each in (first, second)
+    )
+    later = SESSION * 2
+    sessions = [first.open_session(owner, now=later) for _ in range(3)]
+    first.end_session(sessions[0], now=later)
+    assert (
+        len((tmp_path / "tokens.logouts").read_text().splitlines()) == 1
+    )  # the old ones are dropped
+    with (tmp_path / "tokens.logouts").open("a") as file:
+        file.write("99")  # cut off when the disk was full
+    second.end_session(sessions[1], now=later)
+    third = AccessTokens(path)
+    found = [third.find_session(each, now=later) is None for each in sessions]
+    assert found == [True, True, False]
+
+
+def test_i10_without_a_file_no_session_outlives_the_server() -> None:
+    """Its logouts are forgotten, so they must not be needed."""
+    token = "a-token-of-some-length"
+    first, second = AccessTokens(None, token), AccessTokens(None, token)
+    cookie = first.open_session(first.grants[0])
+    assert first.find_session(cookie) is not None
+    assert second.find_session(cookie) is None
+    first.end_session(cookie)
+    assert first.find_session(cookie) is None
+
+
+async def test_i10_a_full_disk_keeps_tokens_as_they_are_and_a_logout_holds_until_the_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*given: Any, **more: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with serving(tmp_path) as served:
+        ended = await logged_in(served)
+        monkeypatch.setattr(ended_sessions, "_write", refuse)
+        monkeypatch.setattr("tempfile.mkstemp", refuse)
+        reply = await served.post("logout", token="", headers=ended)
+        assert (reply.status, reply.kind) == (507, "JournalFull"), reply
+        assert "Max-Age=0" in reply.headers["set-cookie"]
+        assert (await served.call("GET", "me", token="", headers=ended)).status == 401
+        reply = await served.post("tokens/rotate")
+        assert (reply.status, reply.kind) == (507, "JournalFull"), reply
+        assert (await served.call("GET", "me")).status == 200
+        with pytest.raises(JournalFull, match="disk is full"):
+            AccessTokens(tmp_path / "tokens.json").add("late", Scope.READ)
+
+
+@pytest.mark.parametrize("how", ["revoked", "logged out"])
+async def test_i10_a_stream_ends_when_its_token_is_revoked(tmp_path: Path, how: str) -> None:
+    """Nothing that happens afterwards is sent."""
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("a", "asker"))
+        await served.until(run, "waiting")
+        beside = AccessTokens(tmp_path / "tokens.json")
+        _, guest = beside.add("guest", Scope.READ)
+        cookie = await logged_in(served)
+        sent = {"Authorization": f"Bearer {guest}"} if how == "revoked" else cookie
+        address = f"{served.url}/api/v1/runs/{run}/events"
+        async with served.session.get(address, headers=sent) as stream, asyncio.timeout(20):
+            seen = b""
+            while b"NeedsInput" not in seen and b"Which colour?" not in seen:
+                seen += await stream.content.readany()
+            if how == "revoked":
+                beside.revoke("guest")
+            else:
+                assert (await served.post("logout", token="", headers=cookie)).status == 204
+            (question,) = (await served.get(f"runs/{run}/questions"))["questions"]
+            await served.post(f"questions/{question['id']}/answer", {"text": "blue"})
+            rest = await stream.read()
+        assert rest == b"event: bye\ndata: {}\n\n"
+
+
 async def test_i10_no_scope_reaches_beyond_itself(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         tokens = served.web.tokens
@@ -220,12 +323,15 @@ async def test_i12_only_known_hosts_are_answered(tmp_path: Path, base: str) -> N
             assert f"location: {base}/?a=b\r\n".encode() in page
 
 
-async def raw(served: Served, head: str, body: bytes = b"", *, wait: float = 5) -> bytes:
-    """What a server answers to these bytes."""
+async def raw(
+    served: Served, head: str, body: bytes = b"", *, wait: float = 5, closes: bool = True
+) -> bytes:
+    """What a server answers to these bytes until it hangs up; `closes` asks it to."""
     port = served.web.api.rules.cookie.rpartition("-")[2]
     reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
     try:
-        writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        close = "Connection: close\r\n" if closes else ""
+        writer.write(f"{head}{close}\r\n".encode() + body)
         async with asyncio.timeout(wait):
             return await reader.read()
     finally:
@@ -421,6 +527,20 @@ async def test_i8_a_body_that_dribbles_in_is_given_up(tmp_path: Path) -> None:
         head = f"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {served.token}\r\nX-Chargehand: 1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
         assert (await raw(served, head, b"{")).startswith(b"HTTP/1.1 408")
         assert (await served.call("GET", "me")).status == 200
+
+
+async def test_i8_a_body_with_two_lengths_is_refused_and_the_connection_closed(
+    tmp_path: Path,
+) -> None:
+    """What follows may be the end of a body to a proxy, and a request to us."""
+    async with serving(tmp_path) as served:
+        own = f"Host: localhost\r\nAuthorization: Bearer {served.token}\r\nX-Chargehand: 1\r\nContent-Type: application/json\r\n"
+        head = f"POST /api/v1/runs HTTP/1.1\r\n{own}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"
+        smuggled = f"GET /api/v1/me HTTP/1.1\r\n{own}\r\n".encode()
+        reply = await raw(served, head, b"0\r\n\r\n" + smuggled, closes=False)
+        assert reply.startswith(b"HTTP/1.1 400"), reply
+        assert b"TwoLengths" in reply
+        assert reply.count(b"HTTP/1.1 ") == 1
 
 
 async def closed_for_silence(served: Served, *sent: bytes) -> None:

@@ -110,23 +110,31 @@ async def test_of_many_drafts_of_one_version_one_is_saved(
         run = await asked(served)
         await served.until(run, "waiting")
         view = await served.get(f"runs/{run}/plan")
-        checked, are_all_checked = 0, asyncio.Event()
-        check, write = plan_routes._refuse_stale, Board.write
-        turn = asyncio.Lock()
+        checked: list[Any] = []
+        are_all_checked, is_one_saved = asyncio.Event(), asyncio.Event()
+        check, find, write = plan_routes._refuse_stale, Board.find, Board.write
 
         def counted(*given: Any, **more: Any) -> None:
-            nonlocal checked
             check(*given, **more)
-            checked += 1
-            if checked == 5:
+            checked.append(asyncio.current_task())
+            if len(checked) == 5:
                 are_all_checked.set()
+
+        async def find_late(self: Board, *given: Any, **more: Any) -> Any:
+            if (
+                asyncio.current_task() in checked[1:]
+            ):  # what it reads now is newer than what it checked
+                await is_one_saved.wait()
+            return await find(self, *given, **more)
 
         async def write_late(self: Board, *given: Any, **more: Any) -> Any:
             await are_all_checked.wait()
-            async with turn:
-                return await write(self, *given, **more)
+            written = await write(self, *given, **more)
+            is_one_saved.set()
+            return written
 
         monkeypatch.setattr(plan_routes, "_refuse_stale", counted)
+        monkeypatch.setattr(Board, "find", find_late)
         monkeypatch.setattr(Board, "write", write_late)
 
         async def put(number: int) -> Any:

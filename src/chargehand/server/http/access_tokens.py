@@ -6,7 +6,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.errors import UsageError
+from chargehand.journal.sqlite_errors import file_refusal
+from chargehand.server.http.ended_sessions import EndedSessions
 
 TOKEN_VARIABLE = "CHARGEHAND_TOKEN"  # noqa: S105 - the name of a variable
 #: characters of a token that a person chose; ours have 43
@@ -75,8 +77,11 @@ class AccessTokens:
         self._given: tuple[Grant, ...] = ()
         self._grants: tuple[Grant, ...] = ()
         self._seen: tuple[int, int] | None = None
-        #: sessions that were logged out, with the instant at which they would have ended
-        self._ended: dict[str, float] = {}
+        #: how often the file was found changed
+        self._changes = 0
+        self._ended = EndedSessions(None if path is None else path.with_suffix(".logouts"))
+        #: signs sessions too. Where logouts cannot be kept, no session outlives the server
+        self._salt = secrets.token_hex(16) if path is None else ""
         if given:
             refuse_weak(given)
             owner = Grant(name=OWNER, scope=Scope.ADMIN, digest=digest_of_token(given), token=given)
@@ -87,6 +92,13 @@ class AccessTokens:
         """All tokens that are valid now."""
         self._read()
         return (*self._given, *(each for each in self._grants if not self._is_given(each.name)))
+
+    @property
+    def changes(self) -> int:
+        """A number that is another once a token was changed or a session ended, here or by another process."""
+        self._read()
+        self._ended.read()
+        return self._changes + self._ended.changes
 
     def owner(self) -> Grant:
         """The owner's token; made and stored if there is none."""
@@ -139,7 +151,7 @@ class AccessTokens:
         """The value of a cookie that stands for this token."""
         ends = int((time.time() if now is None else now) + SESSION)
         nonce = secrets.token_hex(8)
-        return f"{grant.name}.{ends}.{nonce}.{_signature(grant, ends, nonce)}"
+        return f"{grant.name}.{ends}.{nonce}.{self._signature(grant, ends, nonce)}"
 
     def find_session(self, cookie: str, now: float | None = None) -> Grant | None:
         """The grant that a cookie stands for; None once it has ended or its token was replaced."""
@@ -150,7 +162,7 @@ class AccessTokens:
         name, ends, nonce, signature = parts
         found = None
         for grant in self.grants:
-            expected = _signature(grant, int(ends), nonce)
+            expected = self._signature(grant, int(ends), nonce)
             if (
                 hmac.compare_digest(
                     expected, signature.encode("utf-8", "replace").decode("ascii", "replace")
@@ -158,16 +170,19 @@ class AccessTokens:
                 and grant.name == name
             ):
                 found = grant
-        is_over = int(ends) < now or signature in self._ended
+        is_over = int(ends) < now or found is None or nonce in self._ended
         return None if is_over else found
 
     def end_session(self, cookie: str, now: float | None = None) -> None:
-        """Refuse this cookie from now on."""
+        """Refuse this cookie from now on, after a restart too. Raises a `JournalError` if that cannot be stored."""
         now = time.time() if now is None else now
-        self._ended = {each: ends for each, ends in self._ended.items() if ends >= now}
         if self.find_session(cookie, now) is not None:
-            *_, ends, _, signature = cookie.split(".")
-            self._ended[signature] = float(ends)
+            _, ends, nonce, _ = cookie.split(".")
+            self._ended.add(nonce, int(ends), now)
+
+    def _signature(self, grant: Grant, ends: int, nonce: str) -> str:
+        words = f"{grant.name}.{ends}.{nonce}{self._salt}".encode()
+        return hmac.new(grant.digest.encode(), words, hashlib.sha256).hexdigest()
 
     # the file
 
@@ -192,11 +207,13 @@ class AccessTokens:
         try:
             status = self.path.stat()
         except FileNotFoundError:
+            self._changes += self._seen is not None
             self._grants, self._seen = (), None
             return
         mark = (status.st_mtime_ns, status.st_ino)
         if mark == self._seen:
             return
+        self._changes += 1
         if status.st_mode & 0o077:
             raise UsageError(f"{self.path} can be read by others; run: chmod 600 {self.path}")
         try:
@@ -210,20 +227,49 @@ class AccessTokens:
     def _write(self, grants: Iterable[Grant]) -> None:
         if self.path is None:
             raise UsageError("this server keeps no tokens; start it with --token-file FILE")
-        grants = tuple(grants)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".tokens-")  # of mode 0600
+        try:
+            self._store(self.path, tuple(grants))
+        except OSError as error:
+            raise file_refusal(error, self.path) from error
+        self._seen = None
+        self._read()
+
+    def _store(self, path: Path, grants: tuple[Grant, ...]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tokens-")  # of mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(msgspec.json.format(msgspec.json.encode(_TokenFile(grants)), indent=2))
                 file.flush()
                 os.fsync(file.fileno())
-            Path(name).replace(self.path)
+            Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
-        self._seen = None
-        self._read()
+
+
+class GrantWatch:
+    """Whether what a long request was granted with is still valid; it is found again only if something changed."""
+
+    def __init__(
+        self, tokens: AccessTokens, grant: Grant, find: Callable[[], Grant | None]
+    ) -> None:
+        self._tokens = tokens
+        self._grant = grant
+        self._find = find
+        self._seen = -1
+        self._holds = False
+
+    def __call__(self) -> bool:
+        """Whether the token is the same as before, and its session was not logged out."""
+        try:
+            changes = self._tokens.changes
+            if changes != self._seen:
+                self._holds = self._find() == self._grant
+                self._seen = changes
+        except UsageError:  # the file is no file of tokens any more
+            return False
+        return self._holds
 
 
 def refuse_weak(token: str) -> None:
@@ -233,8 +279,3 @@ def refuse_weak(token: str) -> None:
             f"{TOKEN_VARIABLE} must have at least {SHORTEST} ASCII characters and no spaces; "
             "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
         )
-
-
-def _signature(grant: Grant, ends: int, nonce: str) -> str:
-    words = f"{grant.name}.{ends}.{nonce}".encode()
-    return hmac.new(grant.digest.encode(), words, hashlib.sha256).hexdigest()

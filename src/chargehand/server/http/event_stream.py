@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -290,9 +290,17 @@ class RunStream:
     """One reader of the events of a run."""
 
     def __init__(
-        self, streams: EventStreams, run: str, after: int, *, wants_tokens: bool = False
+        self,
+        streams: EventStreams,
+        run: str,
+        after: int,
+        *,
+        is_granted: Callable[[], bool],
+        wants_tokens: bool = False,
     ) -> None:
         self.run = run
+        #: asked before each frame: a token may be revoked, or a session logged out, while a stream is open
+        self._is_granted = is_granted
         self.wants_tokens = wants_tokens
         self.wake = asyncio.Event()
         #: frames without a number: what models write
@@ -340,6 +348,9 @@ class RunStream:
         self._streams.count += 1
         try:
             async for data in self._frames():
+                if not self._is_granted():
+                    yield BYE
+                    return
                 yield data
         finally:
             self._streams.count -= 1

@@ -6,6 +6,7 @@ What is not allowed here reaches no route, so a new route is closed until its ca
 import asyncio
 import re
 from collections.abc import Iterable
+from functools import partial
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chargehand.server.http.access_tokens import SESSION, AccessTokens, Grant
+from chargehand.server.http.access_tokens import SESSION, AccessTokens, Grant, GrantWatch
 from chargehand.server.http.access_tokens import Scope as AccessScope
 from chargehand.server.http.error_bodies import JSON_TYPE, Refusal, error_body
 from chargehand.server.listener import refuse_body
@@ -95,7 +96,10 @@ class GuardRules(Struct, frozen=True, kw_only=True):
 
 
 class RequestGuard:
-    """An application behind its border. The grant of a request is found in `scope["grant"]`."""
+    """An application behind its border. The grant of a request is found in `scope["grant"]`.
+
+    `scope["is_granted"]()` says whether it still holds, for requests that take long.
+    """
 
     def __init__(self, app: ASGIApp, tokens: AccessTokens, rules: GuardRules) -> None:
         self._app = app
@@ -114,8 +118,13 @@ class RequestGuard:
         send = self._with_headers(send, is_api=is_api)
         headers = Headers(scope=scope)
         try:
+            _refuse_two_lengths(headers)
             self._check_source(scope["method"], headers, is_api=is_api)
-            scope["grant"] = self._grant_for(scope["method"], path, headers, is_api=is_api)
+            grant = self._grant_for(scope["method"], path, headers, is_api=is_api)
+            scope["grant"] = grant
+            if grant is not None:
+                find = partial(self._credential, headers)
+                scope["is_granted"] = GrantWatch(self._tokens, grant, find)
             body = await self._body(scope, headers, receive)
             if scope["path"] == self._rules.base != "" and scope["method"] in ("GET", "HEAD"):
                 await send(_redirect(f"{self._rules.base}/", scope["query_string"]))
@@ -293,6 +302,15 @@ def _redirect(path: str, query: bytes) -> Message:
     place = path.encode() + (b"?" + query if query else b"")
     headers = [(b"location", place), (b"content-length", b"0")]
     return {"type": "http.response.start", "status": 308, "headers": headers}
+
+
+def _refuse_two_lengths(headers: Headers) -> None:
+    """Refuse a body with two lengths: a proxy may go by the other one, and take the rest for a request."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise Refusal(
+            *(400, "TwoLengths", "Content-Length and Transfer-Encoding exclude each other"),
+            "send one of them",
+        )
 
 
 def _length_in(headers: Headers) -> int:

@@ -142,7 +142,8 @@ def _add_live_routes(router: APIRouter, api: ApiContext) -> None:
         await api.runs.check(run, grant.namespace)
         known = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
         first = max(after, min(known, MOST_SEQ))
-        stream = RunStream(api.streams, run, first, wants_tokens=tokens)
+        is_granted = request.scope["is_granted"]
+        stream = RunStream(api.streams, run, first, is_granted=is_granted, wants_tokens=tokens)
         return stream.response(request.receive)
 
     @router.get("/runs/{run}/log", **returns(EventPage))

@@ -6,10 +6,11 @@ from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import Response
 
+from chargehand.errors import JournalError
 from chargehand.roles.roster import Member
 from chargehand.server.http.access_tokens import Scope
 from chargehand.server.http.api_context import Admin, ApiContext, Caller
-from chargehand.server.http.error_bodies import Refusal, json_response
+from chargehand.server.http.error_bodies import Refusal, failed_response, json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.request_guard import cookie_in
 from chargehand.server.http.run_views import limits_json
@@ -111,10 +112,14 @@ def server_routes(api: ApiContext) -> APIRouter:
 
     @router.post("/logout", **returns(None, 204))
     async def logout(request: Request, grant: Caller) -> Response:  # noqa: ARG001 - it must have one
-        """End the session of this browser."""
-        api.tokens.end_session(cookie_in(request.headers, api.rules.cookie_name))
-        headers = {"set-cookie": api.rules.session_cookie("", 0)}
-        return Response(status_code=204, headers=headers)
+        """End the session of this browser. An error says that it would be valid again after a restart."""
+        reply = Response(status_code=204)
+        try:
+            api.tokens.end_session(cookie_in(request.headers, api.rules.cookie_name))
+        except JournalError as error:
+            reply = failed_response(error)
+        reply.headers["set-cookie"] = api.rules.session_cookie("", 0)
+        return reply
 
     @router.get("/me", **returns(CallerView))
     async def me(grant: Caller) -> Response:
