@@ -26,6 +26,7 @@ import {
 } from "./drawing";
 import {
   AttemptBars,
+  axisLabel,
   type Bar,
   byStart,
   forecastOf,
@@ -55,6 +56,8 @@ export interface TimelineData {
   endedAt: string | null;
   /** Milliseconds; without it, the clock. */
   now?: number | undefined;
+  /** Milliseconds that the width stands for, with nothing folded; without it, the whole run. */
+  span?: number | undefined;
 }
 
 export interface TimelineOptions {
@@ -311,7 +314,10 @@ export class Timeline {
     let end = now;
     for (const bar of this.bars) end = Math.max(end, bar.end, bar.expectedEnd ?? 0);
     // What lies after the end of a short run is not idle time.
-    this.scale = new TimeScale(from, Math.max(end, from + 1000), idleGaps(this.bars, from, end));
+    const { span } = this.data;
+    this.scale = span
+      ? new TimeScale(from, from + span, [])
+      : new TimeScale(from, Math.max(end, from + 1000), idleGaps(this.bars, from, end));
     this.lanes = [];
     let top = 0;
     for (const lane of lanesOf(this.bars, this.mode, { fold: this.isFolding, shown: this.selected })) {
@@ -622,7 +628,7 @@ export class Timeline {
       c.lineTo(x, this.surface.height);
       if (!this.data.endedAt && Math.abs(x + 18 - nowX) < 46) continue; // the word "now" stands there
       c.fillStyle = p.ink3;
-      c.fillText(axisLabel(passed / 1000), x + 4, AXIS / 2);
+      c.fillText(axisLabel(passed / 1000, (this.scale.to - this.scale.from) / 1000), x + 4, AXIS / 2);
     }
     c.globalAlpha = 0.75;
     c.globalCompositeOperation = "destination-over";
@@ -1034,14 +1040,3 @@ function clamp(value: number, low: number, high: number): number {
 }
 
 /** Ticks are round numbers, so no rounding here: 1 h 5 min, 90 s, 250 ms. */
-function axisLabel(seconds: number): string {
-  if (seconds === 0) return "0";
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 120) return `${+seconds.toFixed(2)} s`;
-  const s = Math.round(seconds) % 60;
-  const minutes = Math.floor(Math.round(seconds) / 60);
-  if (minutes < 60) return s ? `${minutes}:${String(s).padStart(2, "0")} min` : `${minutes} min`;
-  const hours = Math.floor(minutes / 60);
-  if (hours < 48) return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
-}

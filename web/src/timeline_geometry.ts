@@ -443,3 +443,17 @@ const STEPS = [
 export function tickStep(least: number): number {
   return STEPS.find((step) => step >= least) ?? Math.ceil(least / 86_400) * 86_400;
 }
+
+/** A moment on an axis of this length, in seconds. All labels of an axis have the same form. */
+export function axisLabel(seconds: number, length: number): string {
+  const two = (value: number) => String(value).padStart(2, "0");
+  if (seconds === 0) return "0";
+  if (length < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (length < 120) return `${+seconds.toFixed(2)} s`;
+  const whole = Math.round(seconds);
+  if (length < 3600) return `${Math.floor(whole / 60)}:${two(whole % 60)} min`;
+  const minutes = Math.floor(whole / 60);
+  if (length < 48 * 3600) return `${Math.floor(minutes / 60)}:${two(minutes % 60)} h`;
+  const hours = Math.floor(minutes / 60);
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import {
+  axisLabel,
   type Bar,
   barsOf,
   forecastOf,
@@ -218,6 +219,12 @@ describe("what is expected", () => {
 });
 
 describe("time", () => {
+  test("on one axis has labels of one form", () => {
+    expect([0, 70, 154].map((each) => axisLabel(each, 200))).toEqual(["0", "1:10 min", "2:34 min"]);
+    expect([0.5, 70].map((each) => axisLabel(each, 90))).toEqual(["0.5 s", "70 s"]);
+    expect([600, 5400].map((each) => axisLabel(each, 7200))).toEqual(["0:10 h", "1:30 h"]);
+  });
+
   test("an attempt waited from when its needs were met", () => {
     expect(bars([task("a", "done", { wait_seconds: 3 })], [attempt("a", 5, 6)])[0]!.readyAt).toBe(at(2));
   });

@@ -41,7 +41,8 @@ interface Comparison {
 const asState = (state: string | null): TaskState =>
   state === "asking" ? "needs" : ((state ?? "skipped") as TaskState);
 
-function Lanes({ snapshot, seconds }: { snapshot: Snapshot; seconds: number }) {
+/** A timeline that ends with its run, on a width that stands for `most` seconds in both. */
+function Lanes({ snapshot, seconds, most }: { snapshot: Snapshot; seconds: number; most: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const timeline = useRef<Timeline | null>(null);
   useEffect(() => {
@@ -55,13 +56,13 @@ function Lanes({ snapshot, seconds }: { snapshot: Snapshot; seconds: number }) {
       criticalPath: snapshot.critical_path,
       cap: null,
       beganAt: began,
-      // Both cover the same length of time, so that bars can be compared.
       endedAt: new Date(Date.parse(began) + seconds * 1000).toISOString(),
+      span: Math.max(1, most) * 1000,
     });
     made.fit();
     timeline.current = made;
     return () => made.destroy();
-  }, [snapshot, seconds]);
+  }, [snapshot, seconds, most]);
   useEffect(() => timeline.current?.setTheme(), [shownTheme.value]);
   return (
     <div class="canvas-box compare-lanes">
@@ -70,15 +71,29 @@ function Lanes({ snapshot, seconds }: { snapshot: Snapshot; seconds: number }) {
   );
 }
 
+/** By how much the second is more or less than the first: "+12 %", "about the same". */
+export function shareWords(share: number): string {
+  const percent = Math.round(Math.abs(share) * 100);
+  return percent ? `${share > 0 ? "+" : "−"}${percent} %` : "about the same";
+}
+
+/** How the plans differ in a task; one that a run had for a while was taken out of its plan. */
+export function changeWords(
+  how: "added" | "removed" | "changed" | "same",
+  state: Pair<string | null>,
+): string {
+  if (how === "added") return state.a ? "taken out of the first plan" : "only in the second";
+  if (how === "removed") return state.b ? "taken out of the second plan" : "only in the first";
+  return "changed";
+}
+
 function Change({ a, b, shown }: { a: number; b: number; shown: (value: number) => string }) {
   const share = a ? (b - a) / a : 0;
   return (
     <>
       <td class="num">{shown(a)}</td>
       <td class="num">{shown(b)}</td>
-      <td class="num hint">
-        {a === b ? "the same" : a ? `${share > 0 ? "+" : "−"}${Math.abs(Math.round(share * 100))} %` : "–"}
-      </td>
+      <td class="num hint">{a === b ? "the same" : a ? shareWords(share) : "–"}</td>
     </>
   );
 }
@@ -192,10 +207,10 @@ export function ComparePage() {
         <section class="pane">
           <header class="pane-head">
             <h2>Timelines</h2>
-            <span class="hint">each from its start; idle time is folded</span>
+            <span class="hint">each from its start, on the same scale</span>
           </header>
-          <Lanes snapshot={both.value.a} seconds={seconds} />
-          <Lanes snapshot={both.value.b} seconds={seconds} />
+          <Lanes snapshot={both.value.a} seconds={value.seconds.a} most={seconds} />
+          <Lanes snapshot={both.value.b} seconds={value.seconds.b} most={seconds} />
         </section>
       ) : null}
       <section class="pane">
@@ -231,13 +246,7 @@ export function ComparePage() {
                   </th>
                   <td class="what">
                     {change && change.how !== "same" ? (
-                      <span class={`diff-mark ${change.how}`}>
-                        {change.how === "added"
-                          ? "only in the second"
-                          : change.how === "removed"
-                            ? "only in the first"
-                            : "changed"}
-                      </span>
+                      <span class={`diff-mark ${change.how}`}>{changeWords(change.how, task.state)}</span>
                     ) : (
                       <span class="hint">the same</span>
                     )}
