@@ -58,3 +58,11 @@ def test_a_question_is_asked_that_came_while_another_was_answered_elsewhere(
     assert list(view.open) == ["r1:b:1"]
     os.close(typing)
     keyboard.close()
+
+
+def test_lines_say_of_how_many_questions_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ask_person, "say", said.append)
+    ask_person.TerminalPrompt().show(Question(id="r1:a:1", text="Red?"), others=1)
+    ask_person.TerminalPrompt().show(Question(id="r1:b:1", text="Blue?"))
+    assert said == ["question 1 of 2:", "? Red?", "? Blue?"]

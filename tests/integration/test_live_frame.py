@@ -55,6 +55,36 @@ def tasks_of(*arrows: str) -> events.PlanAdopted:
     return events.PlanAdopted(plan=ch.Plan(goal="g", tasks=tasks), at=BEGAN)
 
 
+def asked(id_: str, task: str, **more: object) -> events.AttemptFinished:
+    question = Question(id=id_, text="Go on?", **more)  # type: ignore[arg-type]  # as given by a test
+    return events.AttemptFinished(
+        task=task, attempt=1, outcome=NeedsInput(question=question), at=at(2)
+    )
+
+
+def test_a_plan_that_waits_for_approval_is_told_as_such() -> None:
+    proposal = {"plan": {"goal": "g", "tasks": [{"id": f"t{n}"} for n in range(5)]}}
+    question = asked("r1:@plan:1", "@plan", about="plan", evidence=Value.of(proposal))
+    state = state_of(requested(), started("@plan"), question)
+    shown = "\n".join("".join(part.text for part in line) for line in _lines(state))
+    assert "a plan of 5 tasks to approve" in shown
+    assert "needs you  r1" in shown
+    assert "planning" not in shown
+    assert "no plan yet" not in shown
+
+
+def test_a_question_says_of_how_many_it_is_one() -> None:
+    state = state_of(requested(), tasks_of("a", "b"), started("a"), started("b"), asked("q1", "a"))
+    pinned = OpenQuestion(question=Question(id="q1", text="Go on?"), task="a")
+    assert "question 1 of" not in str(_lines(state, pinned))
+    state.hear(asked("q2", "b"))
+    assert "question 1 of 2" in str(_lines(state, pinned))
+
+
+def _lines(state: LiveState, pinned: OpenQuestion | None = None) -> list[Line]:
+    return LiveFrame(state=state, now=at(10), asked=pinned).lines()
+
+
 def started(task: str, seconds: float = 1, worker: str = "w") -> events.AttemptStarted:
     return events.AttemptStarted(task=task, attempt=1, worker=worker, at=at(seconds))
 

@@ -61,7 +61,9 @@ class TerminalPrompt:
         finally:
             loop.remove_reader(sys.stdin.fileno())
 
-    def show(self, question: Question, others: int = 0) -> None:  # noqa: ARG002 - they come one after another
+    def show(self, question: Question, others: int = 0) -> None:
+        if others:
+            say(f"question 1 of {others + 1:,}:")
         for line in question_lines(question):
             say(line)
 

@@ -81,7 +81,7 @@ class OpenQuestion(Struct, kw_only=True):
     typed: str = ""
     #: why the last line was no answer
     objection: str = ""
-    #: how many more questions are open
+    #: how many more questions were open when it was shown
     others: int = 0
 
 
@@ -140,17 +140,19 @@ class LiveFrame(Struct, kw_only=True):
             return "paused", "needs"
         if state.is_stopping:
             return "stopping", "failed"
-        if not state.tasks and not state.is_planned:
-            return "planning", "running"
-        is_waiting = state.questions and not state.running and not state.duties
-        return ("needs you", "needs") if is_waiting else ("running", "running")
+        if state.questions and not state.running and not state.duties:
+            return "needs you", "needs"
+        is_planning = not state.tasks and not state.is_planned
+        return "planning" if is_planning else "running", "running"
 
     def _bar(self) -> Line:
         state = self.state
         total = len(state.tasks)
         time = shown_length(state.elapsed(self.now))
         if not total:
-            return (StyledText("no plan yet", "dim"), StyledText(f"  {time}", "dim"))
+            proposed = self._proposed()
+            style = "needs" if proposed else "dim"
+            return (StyledText(proposed or "no plan yet", style), StyledText(f"  {time}", "dim"))
         parts = [StyledText(f"{state.counts[TaskState.DONE]:,} of {total:,} done", "ink")]
         for kind, (_, style, word) in MARKS.items():
             if kind is not TaskState.DONE and (count := state.counts[kind]):
@@ -162,6 +164,20 @@ class LiveFrame(Struct, kw_only=True):
         left = self.columns - _taken(parts, time)
         bar = _segments(state, max(min(left, self.columns // 2), LEAST_BAR))
         return (*bar, StyledText("  "), *words, StyledText(f"  {time}", "dim"))
+
+    def _proposed(self) -> str:
+        """The plan that waits for approval, in words; empty if there is none."""
+        asked = [question for _, question in self.state.questions.values()]
+        if self.asked is not None:
+            asked = [self.asked.question, *asked]  # its evidence is loaded
+        plan = next((each for each in asked if each.about == ABOUT_PLAN), None)
+        if plan is None:
+            return ""
+        evidence = None if plan.evidence.blob else plan.evidence.read()
+        tasks = evidence["plan"]["tasks"] if isinstance(evidence, dict) else ()
+        return (
+            f"a plan of {counted(len(tasks), 'task')} to approve" if tasks else "a plan to approve"
+        )
 
     def _needs(self) -> Iterator[Line]:
         if not self.state.questions and not any(below.questions for below in self.below):
@@ -275,8 +291,11 @@ class LiveFrame(Struct, kw_only=True):
         """A question, what it is about, its choices by number, and the line that is being typed."""
         question = asked.question
         behind = self.state.waiting_behind(asked.task)
-        notes = [f"{counted(behind, 'task')} behind it"] if behind else []
-        notes += [f"{counted(asked.others, 'more question')} open"] if asked.others else []
+        # Others may have come since this one was shown.
+        open_ = sum(len(state.questions) for state in (self.state, *self.below))
+        total = max(open_, asked.others + 1)
+        notes = [f"question 1 of {total:,}"] if total > 1 else []
+        notes += [f"{counted(behind, 'task')} behind it"] if behind else []
         tail = f"  ({', '.join(notes)})" if notes else ""
         who = "the run" if is_system_task(asked.task) else one_line(asked.task, 60) or "the run"
         head = f"▲ {who} asks"
