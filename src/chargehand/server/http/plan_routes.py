@@ -162,26 +162,26 @@ def plan_routes(api: ApiContext) -> APIRouter:
         wanted = read_plan(body.plan)
         if view.review is not None and not view.review.is_change:
             return _shown(await _save_draft(api, record, wanted, view.review.question, draft))
-        try:
-            edit = await api.boss.control.change_plan(
-                run,
-                wanted,
-                version=view.version,
-                roster=api.boss.roster,
-                reason=body.reason or f"edited by {api.name_of(grant)}",
-            )
-            change = None if edit.is_empty else edit.change
-            changed, pending = await _wait_changed(api, run, change)
-        except PlanChanged as error:
-            current = await _view(api, await api.runs.records.read(run))
-            raise _changed(str(error).partition("; ")[0], current) from None
-        view = msgspec.structs.replace(
-            await _view(api, changed), renamed=edit.renamed, pending=pending
-        )
-        return _shown(view, 202 if pending else 200)
+        reason = body.reason or f"edited by {api.name_of(grant)}"
+        changed = await _change(api, run, wanted, view.version, reason)
+        return _shown(changed, 202 if changed.pending else 200)
 
     _add_approval_routes(router, api)
     return router
+
+
+async def _change(api: ApiContext, run: str, wanted: Plan, version: int, reason: str) -> PlanView:
+    """The plan once it is changed. Raises a refusal with the current plan if another was faster."""
+    try:
+        edit = await api.boss.control.change_plan(
+            run, wanted, version=version, roster=api.boss.roster, reason=reason
+        )
+        change = None if edit.is_empty else edit.change
+        changed, pending = await _wait_changed(api, run, change)
+    except PlanChanged as error:
+        current = await _view(api, await api.runs.records.read(run))
+        raise _changed(str(error).partition("; ")[0], current) from None
+    return msgspec.structs.replace(await _view(api, changed), renamed=edit.renamed, pending=pending)
 
 
 def _returns_changed() -> dict[str, Any]:
