@@ -131,7 +131,12 @@ def public_names() -> Iterator[tuple[str, Any]]:
             for name in re.findall(r"\w+", re.sub(r" as \w+", "", names))
         }
     for module, name in sorted(found):
-        yield name, getattr(importlib.import_module(module), name)
+        known = importlib.import_module(module)
+        is_module = not hasattr(known, name)  # as in `from chargehand import recordings`
+        yield (
+            name,
+            importlib.import_module(f"{module}.{name}") if is_module else getattr(known, name),
+        )
 
 
 def bare_timedeltas() -> Iterator[str]:
