@@ -3,6 +3,7 @@
 import math
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_a_figure_that_stands_in_its_source_is_found(
         (60120, "labs.csv:3", "60,120 does not stand in labs.csv:3"),
         (3500, "notes.md:9", "has 5 lines"),
         (3500, "notes.md:0", "there is no line"),
-        (3500, "notes.md:3-2", "there is no line"),
+        (3500, "notes.md:3-2", "ends before it begins"),
         (1, "gone.md:1", "gone.md"),
         (1, "../secret.md:1", "../secret.md"),
         (1, "somewhere", "is not a source"),
@@ -179,7 +180,8 @@ def test_points_can_hold_figures() -> None:
         ((30, 30), ["30", "40"]),
         ((0, 0), ["0.0", "0.5"]),
         ((1e300, 2e300), ["1e+300", "2e+300"]),
-        ((-math.inf, math.inf), ["-inf", "inf"]),
+        ((1e-320, 2e-320), ["1e-320", "2e-320"]),
+        ((-(10**400), 12345 * 10**400), ["-1e+400", "1.234e+404"]),
     ],
 )
 def test_an_axis_has_round_numbers(values: tuple[float, float], labels: list[str]) -> None:
@@ -315,10 +317,154 @@ def test_marks_without_an_end_are_read_fast(text: str) -> None:
     assert_valid_html(Document("Marks", [text]).html())
 
 
-def test_a_chart_of_words_is_refused_by_name() -> None:
-    document = Document("t", [BarChart("Growth", [("a", Figure(value="much", source="a:1"))])])
-    with pytest.raises(ch.UsageError, match="'Growth': 'much' is not a number"):
-        document.html()
+ONE = Figure(value=1, source="a.md:1")
+NAN, WORD = (Figure(value=value, source="a.md:1") for value in (math.nan, "much"))
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: BarChart("Growth", [("a", WORD)]), "'Growth': 'a': 'much' is not a number"),
+        (lambda: BarChart("Growth", [("a", NAN)]), "'Growth': 'a': nan cannot be drawn; leave"),
+        (
+            lambda: BarChart("Growth", [("a", Figure(value=-math.inf, source="a:1"))]),
+            "-inf cannot be drawn",
+        ),
+        (lambda: BarChart("Growth", [("a", 3)]), "'Growth': 'a' is 3; give a Figure"),  # type: ignore[list-item]
+        (lambda: BarChart("Growth", [("a",)]), "bar 1 of chart 'Growth' is .*; give a label"),  # type: ignore[list-item]
+        (lambda: BarChart("Growth", [None]), "bar 1 of chart 'Growth' is None"),  # type: ignore[list-item]
+        (lambda: BarChart("Growth", 5), "bars of chart 'Growth' is 5; give a list"),  # type: ignore[arg-type]
+        (lambda: BarChart(None, []), "title of a BarChart is None, not a text"),  # type: ignore[arg-type]
+        (lambda: LineChart("L", ["a", "b"], {"x": [ONE]}), "'x' has 1 figures for 2 points"),
+        (lambda: LineChart("L", ["a"], {"x": [ONE, ONE]}), "'x' has 2 figures for 1 points"),
+        (lambda: LineChart("L", ["a"], {"x": [NAN]}), "line 'x' at 'a': nan .*; give None"),
+        (lambda: LineChart("L", ["a"], {"x": [WORD]}), "'much' is not a number"),
+        (lambda: LineChart("L", ["a"], {"x": 5}), "line 'x' is 5; give a list"),  # type: ignore[dict-item]
+        (lambda: LineChart("L", ["a"], [[ONE]]), "lines of chart 'L' are .*; give a dict"),  # type: ignore[arg-type]
+        (lambda: LineChart("L", [None], {}), "axis of chart 'L' is None"),  # type: ignore[list-item]
+        (lambda: Table(["a", "b"], [[1, 2], [1]]), "row 2 of the table has 1 cells for 2 columns"),
+        (lambda: Table(["a"], [[1, 2]], "T"), "row 1 of table 'T' has 2 cells for 1 columns; name"),
+        (lambda: Table([], [[1]]), "has 1 cells for 0 columns"),
+        (lambda: Table(["a"], [[None]]), "row 1 of the table, part 1, is None; give a text"),  # type: ignore[list-item]
+        (lambda: Table(["a"], ["x"]), "row 1 of the table is 'x'; give a list"),
+        (lambda: Table(["a"], [{"a": 1}]), "row 1 of the table is .*; give a list"),  # type: ignore[list-item]
+        (lambda: Table(["a"], [ONE]), "row 1 of the table is .*; give a list"),  # type: ignore[list-item]
+        (lambda: Table([None], []), "a column of the table is None, not a text"),  # type: ignore[list-item]
+        (lambda: Table("ab", []), "columns of the table is 'ab'; give a list"),
+        (lambda: Paragraph(None), "a Paragraph is None; give a list"),  # type: ignore[arg-type]
+        (lambda: Paragraph(["x", None]), "a Paragraph, part 2, is None"),  # type: ignore[list-item]
+        (lambda: Paragraph({"x": 1}), "a Paragraph is .*; give a list"),  # type: ignore[arg-type]
+        (lambda: Bullets(["x", None]), "point 2 of Bullets is None"),  # type: ignore[list-item]
+        (lambda: Bullets([["x", None]]), "point 1 of Bullets, part 2, is None"),  # type: ignore[list-item]
+        (lambda: Callout("C", [None]), "Callout 'C', part 1, is None"),  # type: ignore[list-item]
+        (lambda: Section(None), "the title of a Section is None"),  # type: ignore[arg-type]
+        (lambda: Document("t", [None]), "block 1 of document 't' is None; .* or leave it out"),  # type: ignore[list-item]
+        (lambda: Document("t", ["x", ONE]), "block 2 of document 't' is Figure"),  # type: ignore[list-item]
+        (lambda: Document("t", None), "the blocks of document 't' is None; give a list"),  # type: ignore[arg-type]
+        (lambda: Document(None, []), "the title of a document is None"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_no_document_can_hold_is_refused_where_it_is_made(
+    make: Callable[[], object], told: str
+) -> None:
+    with pytest.raises(ch.UsageError, match=told):
+        make()
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Paragraph(part for part in ["alpha", ONE]),  # type: ignore[arg-type]
+        Paragraph("alpha"),
+        Paragraph(Figure(value="alpha", source="a:1")),  # type: ignore[arg-type]
+        Bullets(point for point in ["alpha"]),  # type: ignore[arg-type]
+        Bullets("alpha"),
+        Bullets([(part for part in ["alpha"])]),  # type: ignore[list-item]
+        Callout("c", (part for part in ["alpha"])),  # type: ignore[arg-type]
+        Table((name for name in ["alpha"]), ((cell for cell in [1]) for _ in "ab")),  # type: ignore[arg-type]
+        Table(["a"], map(iter, [["alpha"]])),  # type: ignore[arg-type]
+        BarChart("b", zip(["alpha"], [ONE], strict=True)),  # type: ignore[arg-type]
+        LineChart("l", iter(["alpha"]), {"x": iter([ONE])}),  # type: ignore[arg-type,dict-item]
+    ],
+)
+def test_what_can_be_gone_through_once_is_in_both_forms(block: Any) -> None:
+    document = Document("t", [block])
+    for _ in range(2):
+        assert "alpha" in document.markdown()
+        assert "alpha" in document.html()
+
+
+@pytest.mark.parametrize("blocks", ["alpha", Paragraph(["alpha"])])
+def test_one_block_needs_no_list(blocks: Any) -> None:
+    assert Document("t", blocks).blocks == [blocks]
+
+
+def test_years_are_names_too() -> None:
+    line = LineChart("l", [2023, 2024], {"x": [ONE, ONE]})  # type: ignore[list-item]
+    page = Document("t", [line, BarChart("b", [(2025, ONE)]), Table([2026], [[1]])]).html()  # type: ignore[list-item]
+    assert all(str(year) in page for year in range(2023, 2027))
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 1e308, -1e308, 1e-320, 5e-324, 0, -0.0, 3])
+def test_every_finite_number_is_drawn(value: float) -> None:
+    """Values beside each other whose quotient or difference no float can hold."""
+    figures = [Figure(value=each, source="a.md:1") for each in (value, 1.5, -value)]
+    for some in (figures, figures[:1]):
+        axis = [str(n) for n in range(len(some))]
+        bar = BarChart("b", list(zip(axis, some, strict=True)))
+        page = Document(
+            "t", [bar, LineChart("l", axis, {"x": some}), Table(["a"], [[value]])]
+        ).html()
+        assert_valid_html(page)
+        places = re.findall(r' (?:x|y|cx|cy|width|x1|x2|y1|y2)="([^"]*)"', page)
+        places += re.findall(r"[^ ,]+", " ".join(re.findall(r'points="([^"]*)"', page)))
+        assert len(places) > 5
+        assert all(-1 <= float(each) <= 800 for each in places), places
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("report", ["report.html", "report.md"]),
+        ("report.2023", ["report.2023.html", "report.2023.md"]),
+        ("v1.2.", ["v1.2..html", "v1.2..md"]),
+        (".hidden", [".hidden.html", ".hidden.md"]),
+        ("report.md", ["report.html", "report.md"]),
+        ("report.2023.html", ["report.2023.html", "report.2023.md"]),
+        ("in/it", ["in"]),
+    ],
+)
+def test_a_document_is_written_under_its_whole_name(
+    path: str, names: list[str], tmp_path: Path
+) -> None:
+    made = Document("t", ["x"]).write(tmp_path / path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == names
+    assert [each.suffix for each in made] == [".md", ".html"]
+
+
+@pytest.mark.parametrize("path", ["", ".", "..", "/", "a/..", ".md", "a\0b", "x" * 300, None, 5])
+def test_a_path_that_names_no_file_is_refused(
+    path: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ch.UsageError, match="cannot be written"):
+        Document("t", []).write(path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("c.md:1-0", "c.md:1-0: there is no line 0, lines are counted from 1"),
+        ("c.md:0", "c.md:0: there is no line 0, lines are counted from 1"),
+        ("c.md:2-1", "c.md:2-1 ends before it begins: write c.md:1-2"),
+        ("c.md:2", "c.md has 1 line: there is no line 2"),
+        ("c.md:1-9", "c.md has 1 line: there is no line 9"),
+    ],
+)
+def test_lines_that_are_not_there_are_told_apart(source: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "c.md").write_text("1\n")
+    assert FigureCheck(tmp_path).fault(Figure(value=1, source=source)) == fault
 
 
 def test_a_document_that_cannot_be_written_says_where(tmp_path: Path) -> None:

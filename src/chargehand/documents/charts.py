@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
 from html import escape
 
+from chargehand.documents.block_checks import drawable
 from chargehand.documents.figures import Figure
-from chargehand.errors import UsageError
 
 _WIDTH, _LABEL, _ROW = 720, 210, 26
 #: of a line chart
@@ -20,12 +22,12 @@ _COLOURS = ("var(--bar)", "#2a855a", "#8b4fd9", "#c2500a", "#6b727b", "#cf3434")
 def bar_chart_svg(title: str, bars: Sequence[tuple[str, Figure]]) -> str:
     """Horizontal bars from a common zero line."""
     values = [_number(each, title) for _, each in bars]
-    low, high = min([0.0, *values]), max([0.0, *values])
-    scale = (_WIDTH - _LABEL - 110) / ((high - low) or 1.0)
-    zero = _LABEL - low * scale
+    low, high = min([Fraction(0), *values]), max([Fraction(0), *values])
+    scale = (_WIDTH - _LABEL - 110) / ((high - low) or Fraction(1))
+    zero = float(_LABEL - low * scale)
     rows = []
     for row, ((label, figure), value) in enumerate(zip(bars, values, strict=True)):
-        y, length = row * _ROW, max(abs(value) * scale, 1.0)
+        y, length = row * _ROW, max(float(abs(value) * scale), 1.0)
         x = zero if value >= 0 else zero - length
         rows.append(
             f"<g><title>{escape(label)}: {escape(str(figure))}</title>"
@@ -45,15 +47,15 @@ def line_chart_svg(
         for name, line in lines.items()
     }
     every = [value for line in numbers.values() for value in line.values()]
-    ticks = _ticks(min(every, default=0.0), max(every, default=1.0))
+    ticks = _ticks(min(every, default=Fraction(0)), max(every, default=Fraction(1)))
     low, high = min(ticks), max(ticks)
-    rise = (high - low) or 1.0
+    rise = (high - low) or Fraction(1)
 
     def x(place: int) -> float:
         return _EDGE + place * (_WIDTH - 2 * _EDGE) / max(len(axis) - 1, 1)
 
-    def y(value: float) -> float:
-        return 16 + (high - value) / rise * (_HEIGHT - 72)
+    def y(value: Fraction) -> float:
+        return 16 + float((high - value) / rise * (_HEIGHT - 72))
 
     drawn = [
         f'<text class="soft" x="{_EDGE - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{label}</text>'
@@ -94,9 +96,9 @@ def line_chart_svg(
     return _svg(title, _HEIGHT + 20 * rows_below, drawn)
 
 
-def _unbroken(line: Mapping[int, float]) -> list[list[tuple[int, float]]]:
+def _unbroken(line: Mapping[int, Fraction]) -> list[list[tuple[int, Fraction]]]:
     """The points of a line, divided where one is missing."""
-    parts: list[list[tuple[int, float]]] = []
+    parts: list[list[tuple[int, Fraction]]] = []
     for i, value in line.items():
         if i - 1 in line:
             parts[-1].append((i, value))
@@ -105,27 +107,36 @@ def _unbroken(line: Mapping[int, float]) -> list[list[tuple[int, float]]]:
     return parts
 
 
-def _ticks(low: float, high: float) -> dict[float, str]:
+def _ticks(least: Fraction, greatest: Fraction) -> dict[Fraction, str]:
     """Round numbers from below the least value to above the greatest, each as it is written on the axis."""
-    spread = (high - low) or abs(high) or 1.0
-    if not (low > -_MOST and high < _MOST and spread > _LEAST):
-        return {each: f"{each:,.4g}" for each in (low, high)}
-    rough = spread / _STEPS
+    width = (greatest - least) or abs(greatest) or Fraction(1)
+    if not (least > -_MOST and greatest < _MOST and width > _LEAST):
+        return {each: _rounded(each) for each in (least, greatest)}
+    low, high, rough = float(least), float(greatest), float(width) / _STEPS
     places = math.floor(math.log10(rough))
     step = next(s for s in (1, 2, 5, 10) if s * 10.0**places >= rough * 0.999) * 10.0**places
     first, last = math.floor(low / step + _LEAST), math.ceil(high / step - _LEAST)
     digits = max(0, -math.floor(math.log10(step) + _LEAST))
-    return {n * step: f"{n * step:,.{digits}f}" for n in range(first, max(last, first + 1) + 1)}
+    return {
+        Fraction(n * step): f"{n * step:,.{digits}f}"
+        for n in range(first, max(last, first + 1) + 1)
+    }
+
+
+def _rounded(value: Fraction) -> str:
+    """Four digits of a number that may be too large or too small for a float."""
+    quotient = Decimal(value.numerator) / Decimal(value.denominator)
+    return f"{quotient.normalize(Context(prec=4)):,g}"
 
 
 def _svg(title: str, height: int, drawn: Sequence[str]) -> str:
     return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg>'
 
 
-def _number(figure: Figure, chart: str) -> float:
-    if isinstance(figure.value, str):
-        raise UsageError(f"chart {chart!r}: {figure.value!r} is not a number and cannot be drawn")
-    return figure.value
+def _number(figure: Figure, chart: str) -> Fraction:
+    """Exact: a float cannot hold 10**400, and overflows in a chart of 1e-320."""
+    value = drawable(figure, f"chart {chart!r}", "leave it out").value
+    return Fraction(value) if isinstance(value, int) else Fraction(float(value))
 
 
 def _short(text: str, most: int = 30) -> str:

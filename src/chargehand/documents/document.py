@@ -7,27 +7,36 @@ end says whether the figure was found there.
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import zip_longest
+from os import PathLike
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from chargehand.documents import block_checks
 from chargehand.documents.charts import bar_chart_svg, line_chart_svg
-from chargehand.documents.figures import Figure, FigureCheck
+from chargehand.documents.figures import Figure, FigureCheck, shown_value
 from chargehand.documents.prose import markdown_line, prose_html, prose_markdown
 from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import shown
 from chargehand.presentation.plain_text import clean
 from chargehand.result import RunResult
 
 Cell: TypeAlias = "str | int | float | Figure"
 #: characters of a text in a column of numbers; of a figure that is never broken into two lines; of a long text
 _MOST_WORDS, _UNBROKEN, _LONG = 16, 16, 80
+_LARGEST = 10**300
+_ENDINGS = (".md", ".html")
 
 
 class Paragraph(Struct, frozen=True):
     """Text with figures in it: `Paragraph(["We spent ", total, " on energy."])`."""
 
     parts: Sequence[Cell]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "parts", block_checks.cells(self.parts, "a Paragraph"))
 
 
 class Bullets(Struct, frozen=True):
@@ -36,12 +45,26 @@ class Bullets(Struct, frozen=True):
     points: Sequence[str | Sequence[Cell]]
     numbered: bool = False
 
+    def __post_init__(self) -> None:
+        points = [self.points] if isinstance(self.points, str) else self.points
+        listed = block_checks.listed(points, "the points of Bullets")
+        checked = [
+            each if isinstance(each, str) else block_checks.cells(each, f"point {n} of Bullets")
+            for n, each in enumerate(listed, 1)
+        ]
+        force_setattr(self, "points", checked)
+
 
 class Callout(Struct, frozen=True):
     """Something that a reader must not miss, such as a contradiction between two sources."""
 
     title: str
     parts: Sequence[Cell] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "title", block_checks.text(self.title, "the title of a Callout"))
+        what = f"Callout {self.title!r}"
+        force_setattr(self, "parts", block_checks.cells(self.parts, what))
 
 
 class Table(Struct, frozen=True):
@@ -54,12 +77,26 @@ class Table(Struct, frozen=True):
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "caption", block_checks.text(self.caption, "the caption of a Table"))
+        what = f"table {self.caption!r}" if self.caption else "the table"
+        named = [
+            block_checks.text(each, f"a column of {what}")
+            for each in block_checks.listed(self.columns, f"the columns of {what}")
+        ]
+        force_setattr(self, "columns", named)
+        force_setattr(self, "rows", block_checks.rows(self.rows, named, what))
+
 
 class BarChart(Struct, frozen=True):
     """One bar per label."""
 
     title: str
     bars: Sequence[tuple[str, Figure]]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "title", block_checks.text(self.title, "the title of a BarChart"))
+        force_setattr(self, "bars", block_checks.bars(self.bars, f"chart {self.title!r}"))
 
 
 class LineChart(Struct, frozen=True):
@@ -69,11 +106,22 @@ class LineChart(Struct, frozen=True):
     axis: Sequence[str]
     lines: Mapping[str, Sequence[Figure | None]]
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "title", block_checks.text(self.title, "the title of a LineChart"))
+        what = f"chart {self.title!r}"
+        axis = block_checks.listed(self.axis, f"the axis of {what}")
+        named = [block_checks.text(each, f"a point of the axis of {what}") for each in axis]
+        force_setattr(self, "axis", named)
+        force_setattr(self, "lines", block_checks.lines(self.lines, named, what))
+
 
 class Section(Struct, frozen=True):
     """A heading."""
 
     title: str
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "title", block_checks.text(self.title, "the title of a Section"))
 
 
 Block: TypeAlias = Section | Paragraph | Bullets | Callout | Table | BarChart | LineChart | str
@@ -94,9 +142,9 @@ class Document:
         data: "str | Path | None" = None,
         label: str = "",
     ) -> None:
-        self.title = title
-        self.blocks = list(blocks)
-        self.label = label
+        self.title = block_checks.text(title, "the title of a document")
+        self.blocks = _checked(blocks, f"document {self.title!r}")
+        self.label = block_checks.text(label, f"the label of document {self.title!r}")
         self._result = result
         #: all figures, in the order in which they stand in the document
         self.figures = list(dict.fromkeys(_figures_of(self.blocks)))
@@ -106,16 +154,20 @@ class Document:
         self.faults = {e.figure: e.fault for e in check.all(self.figures)} if check else {}
 
     def write(self, path: "str | Path") -> tuple[Path, Path]:
-        """Write PATH.md and PATH.html, and return both paths."""
-        base = Path(path)
-        made = (base.with_suffix(".md"), self.markdown()), (base.with_suffix(".html"), self.html())
+        """Write PATH.md and PATH.html, and return both paths. A PATH that ends in .md or .html gets no second ending."""
+        base = _base(path)
+        markdown, html = (base.with_name(base.name + ending) for ending in _ENDINGS)
+        made = (markdown, self.markdown()), (html, self.html())
         try:
             base.parent.mkdir(parents=True, exist_ok=True)
             for target, text in made:
                 target.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{base.parent} cannot be written: {error.strerror}") from None
-        return made[0][0], made[1][0]
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(
+                f"{str(base)!r} cannot be written: {why}; choose another path"
+            ) from None
+        return markdown, html
 
     # Markdown
 
@@ -307,6 +359,31 @@ class Document:
         ]
 
 
+def _checked(blocks: Any, document: str) -> list[Block]:
+    kinds = (Section, Paragraph, Bullets, Callout, Table, BarChart, LineChart, str)
+    given = [blocks] if isinstance(blocks, kinds) else blocks
+    found = block_checks.listed(given, f"the blocks of {document}")
+    for number, block in enumerate(found, 1):
+        if not isinstance(block, kinds):
+            names = ", ".join(each.__name__ for each in kinds[:-1])
+            raise UsageError(
+                f"block {number} of {document} is {shown(block)}; give a text or one of {names}, or leave it out"
+            )
+    return list(found)
+
+
+def _base(path: "str | Path") -> Path:
+    """Where a document is written, without an ending. `with_suffix` would make one of report.2023 and report.2024."""
+    if not isinstance(path, str | PathLike):
+        raise UsageError(f"a document cannot be written to {shown(path)}; give a path")
+    base = Path(path)
+    if base.name in ("", "..", *_ENDINGS):
+        raise UsageError(
+            f"a document cannot be written to {str(path)!r}, which names no file; give it a name"
+        )
+    return base.with_suffix("") if base.suffix in _ENDINGS else base
+
+
 def _figures_of(blocks: Sequence[Block]) -> list[Figure]:
     cells: list[object] = []
     for block in blocks:
@@ -385,6 +462,8 @@ def _evened(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
 
 
 def _shown(cell: Cell) -> str:
+    if isinstance(cell, int) and abs(cell) > _LARGEST:  # no float is as large
+        return shown_value(cell)
     return cell if isinstance(cell, str) else f"{cell:,.10g}"
 
 

@@ -25,6 +25,7 @@ from chargehand.documents.numbers_in_text import (
     unit_words,
 )
 from chargehand.errors import ToolError
+from chargehand.presentation.plain_text import counted
 from chargehand.tools.files import FileTools
 from chargehand.tools.safe_open import PathLike, Roots
 from chargehand.tools.sql_tables import Queried, TableStore
@@ -138,8 +139,12 @@ class FigureCheck:
         if path not in known:  # counted as read_file and search_files count them
             known[path] = self._files.text(path).removesuffix("\n").split("\n")
         lines = known[path]
-        if not 1 <= first <= last <= len(lines):
-            return f"{path} has {len(lines)} lines: there is no line {max(first, last)}"
+        if first < 1 or last < 1:
+            return f"{cited[0]}: there is no line 0, lines are counted from 1"
+        if first > last:
+            return f"{cited[0]} ends before it begins: write {path}:{last}-{first}"
+        if last > len(lines):
+            return f"{path} has {counted(len(lines), 'line')}: there is no line {last}"
         passages = passages_of(path, lines, first, last)
         number = _exact(figure.value)
         if number is None:
