@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import chargehand as ch
-from chargehand.cli import main
+from chargehand.cli import main, model_weights
 from chargehand.models.base import ModelReply, StopReason, Text, ToolCall
 from chargehand.patterns.groups import Group, RoundRobinManager
 from chargehand.presentation.live_frame import Line
@@ -170,6 +170,23 @@ def test_models_are_listed_with_what_they_lack() -> None:
     assert states["anthropic:…"]["state"] == "ready"
     assert states["offline"]["state"] == "ready"
     assert "sk-test" not in told
+
+
+def test_a_local_model_is_ready_only_with_the_package_that_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_weights, "path_of", lambda name: tmp_path / name)
+    states = []
+    for is_there in (True, False):
+        monkeypatch.setattr(model_weights, "is_installed", lambda is_there=is_there: is_there)
+        told = CliRunner().invoke(main, ["models", "list", "--json"]).stdout
+        rows = [json.loads(line) for line in told.splitlines()]
+        states.append(next(row for row in rows if row["model"].startswith("local:")))
+    assert states[0]["state"] == "ready"
+    assert (states[1]["state"], states[1]["how"]) == (
+        "no xllamacpp",
+        "pip install 'chargehand[local]'",
+    )
 
 
 def test_a_trace_without_attempts_is_shown_too() -> None:

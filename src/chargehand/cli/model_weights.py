@@ -9,6 +9,7 @@ import click
 from chargehand.cli import output
 from chargehand.cli.options import json_option
 from chargehand.errors import UsageError
+from chargehand.models.llama_runtime import HOW_TO_INSTALL, is_installed
 from chargehand.models.model_files import KNOWN, get_model, path_of
 from chargehand.models.open_model import INSIDE, PROVIDERS
 from chargehand.presentation.plain_text import table
@@ -44,7 +45,11 @@ def _rows() -> Iterator[tuple[str, str, str]]:
             yield f"{name}:…", "ready" if provider.needs_key else "not tried", url
     for name in KNOWN:
         try:
-            yield f"local:{name}", "ready", str(path_of(name))
+            fetched = str(path_of(name))
+            if is_installed():
+                yield f"local:{name}", "ready", fetched
+            else:
+                yield f"local:{name}", "no xllamacpp", HOW_TO_INSTALL
         except UsageError:
             yield f"local:{name}", "not fetched", f"chargehand models get {name}"
     for name, extra in INSIDE.items():

@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from chargehand.regular_file import refuse_special_file
 
 Json = dict[str, Any]
 
+#: said where the package that runs local models is missing
+HOW_TO_INSTALL = "pip install 'chargehand[local]'"
 MAGIC = b"GGUF"
 #: tokens of a prompt taken in at once; between two batches a call can be given up
 BATCH = 256
@@ -144,11 +147,14 @@ def runtime_of(path: Path, context: int, threads: int | None = None) -> LlamaRun
         return _runtimes[key]
 
 
-def _check_installed() -> None:
-    from importlib.util import find_spec
+def is_installed() -> bool:
+    """Whether the package that runs local models is there."""
+    return find_spec("xllamacpp") is not None
 
-    if find_spec("xllamacpp") is None:
-        raise UsageError("local models need xllamacpp; pip install 'chargehand[local]'")
+
+def _check_installed() -> None:
+    if not is_installed():
+        raise UsageError(f"local models need xllamacpp; {HOW_TO_INSTALL}")
 
 
 def check_weights(path: Path) -> None:
