@@ -29,7 +29,7 @@ import {
   TextFit,
 } from "./drawing";
 import { FOLD_ABOVE, type Folded, type FoldNode, foldTasks } from "./fold";
-import { type Layout, type LayoutInput, layoutGraph, NODE_WIDTH, routeOf } from "./layout";
+import { type Layout, type LayoutInput, layoutGraph, NODE_WIDTH, routeOf, viewStart } from "./layout";
 import type { ItemCounts, TaskRow, TaskState } from "./types";
 
 export interface GraphFacts {
@@ -519,9 +519,10 @@ export class Graph {
       height / zoom,
     );
     // A column of what is done stays in sight on the left, most of the room is for what comes.
-    let x = layout.x[focus]! - Math.min(NODE_WIDTH * 1.6, (width / zoom) * 0.3);
+    const pad = MARGIN / 2 / zoom;
+    const columns = layout.x.subarray(0, this.boxes.length);
+    const x = viewStart(columns, layout.x[focus]!, width / zoom - 2 * pad, layout.width) - pad;
     let y = layout.y[focus]! - height / 2 / zoom;
-    x = clamp(x, -MARGIN / zoom, Math.max(-MARGIN / zoom, layout.width + MARGIN / zoom - width / zoom));
     y = centredOr(y, layout.height, height / zoom, MARGIN / zoom);
     return { x, y, zoom };
   }

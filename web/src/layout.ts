@@ -12,6 +12,19 @@
 // slot of their column. Once a plan has grown by half, it is laid out afresh.
 
 export const NODE_WIDTH = 184;
+
+/** Where a view of this width begins that shows the column at `focus`, and the one before it if both fit: no box is cut on the left. */
+export function viewStart(columns: Iterable<number>, focus: number, room: number, width: number): number {
+  const fromRight = width - room;
+  let [start, full] = [focus, Number.POSITIVE_INFINITY];
+  for (const x of columns) {
+    const isNear = focus - x <= 1.6 * NODE_WIDTH && focus + NODE_WIDTH - x <= room;
+    if (x < start && isNear) start = x;
+    // The last columns fill the view instead of leaving it empty on the right.
+    if (x >= fromRight && x < full) full = x;
+  }
+  return Math.min(start, full);
+}
 export const COLUMN_GAP = 64;
 export const ROW_GAP = 12;
 export const BEND_HEIGHT = 8;

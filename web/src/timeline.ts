@@ -78,6 +78,8 @@ const BAR = 17;
 const LANE_GAP = 7;
 const RIGHT = 16;
 const EXPECT_EVERY = 1000;
+/** With fewer tasks, what is expected is worked out anew as soon as one has ended. */
+const FEW_TASKS = 1000;
 const REFRESH_EVERY = 250;
 
 /** By attempt: when tools began and ended, in pairs. */
@@ -180,6 +182,8 @@ export class Timeline {
     for (const each of attempts) this.attempts.set(keyOf(each), each);
     this.data = { ...this.data, ...facts };
     if (facts.criticalPath) this.critical = new Set(facts.criticalPath);
+    if (this.tasks.size < FEW_TASKS && tasks.some((task) => task.state === "done"))
+      this.expectedAt = Number.NEGATIVE_INFINITY;
     this.changedSoon();
   }
 

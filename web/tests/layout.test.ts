@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { type FoldTask, foldTasks } from "../src/fold";
-import { type Layout, layoutGraph, NODE_WIDTH, ROW_GAP, routeOf } from "../src/layout";
+import { type Layout, layoutGraph, NODE_WIDTH, ROW_GAP, routeOf, viewStart } from "../src/layout";
 import { randomTasks, tangledTasks, wideTasks } from "./random_graphs";
 
 const SEEDS = Array.from({ length: 100 }, (_, seed) => seed);
@@ -161,4 +161,20 @@ test.each([
   const began = performance.now();
   laidOut(tasks);
   expect(performance.now() - began).toBeLessThan(800);
+});
+
+describe("where a view begins", () => {
+  const columns = [0, 250, 500, 750, 1000];
+  const width = 1000 + NODE_WIDTH;
+
+  test("is at a whole column: the one before what is looked at, if both fit", () => {
+    expect(viewStart(columns, 500, 600, width)).toBe(250);
+    expect(viewStart(columns, 500, 300, width)).toBe(500);
+    expect(viewStart(columns, 0, 600, width)).toBe(0);
+  });
+
+  test("is further left if the view would be empty on the right", () => {
+    expect(viewStart(columns, 1000, 700, width)).toBe(500);
+    expect(viewStart(columns, 1000, 5000, width)).toBe(0);
+  });
 });

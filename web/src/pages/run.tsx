@@ -175,26 +175,35 @@ function GraphPane({ model, task }: { model: RunModel; task: string | null }) {
         <Button
           kind="quiet"
           aria-pressed={isFolding}
+          aria-label="Fold fan-outs"
           title="Show tasks that are alike as one stack"
           onClick={() => setQuery({ fold: isFolding ? "0" : "1" })}
         >
-          Fold fan-outs
+          <span>
+            Fold<span class="wide-only"> fan-outs</span>
+          </span>
         </Button>
         <Button
           kind="quiet"
           aria-pressed={isFollowing}
+          aria-label="Follow the work"
           title="Keep the work in view (f)"
           onClick={() => setFollow(!isFollowing)}
         >
-          Follow the work
+          <span>
+            Follow<span class="wide-only"> the work</span>
+          </span>
         </Button>
         <Button
           kind="quiet"
           aria-pressed={isCritical}
+          aria-label="Critical path"
           title="The longest chain of needs (c)"
           onClick={() => setCritical(!isCritical)}
         >
-          Critical path
+          <span>
+            Critical<span class="wide-only"> path</span>
+          </span>
         </Button>
         <input
           id="graph-filter"

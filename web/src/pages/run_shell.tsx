@@ -45,15 +45,15 @@ export function capOf(model: RunModel): number | null {
   return typeof parallel === "number" && parallel < model.run.tasks.total ? parallel : null;
 }
 
-let left: { of: number; second: number; seconds: number | null } = { of: 0, second: 0, seconds: null };
+let left = { of: "", seconds: null as number | null };
 
 /** Seconds until the end that the timeline shows as expected; null: not known. */
 export function leftOf(model: RunModel): number | null {
   if (model.isOver || !model.run.tasks.total) return null;
   const now = nowOf(model);
-  const second = Math.floor(now / 1000);
-  // Once a second is enough; events come more often.
-  if (left.of !== model.generation || left.second !== second) {
+  // Once a second is enough, and when a task has ended; events come more often.
+  const of = `${model.generation} ${Math.floor(now / 1000)} ${model.finished.length}`;
+  if (left.of !== of) {
     const { end } = forecastOf({
       tasks: model.tasks,
       attempts: model.attempts,
@@ -63,7 +63,7 @@ export function leftOf(model: RunModel): number | null {
       capacities: capacities.value,
       isEnded: false,
     });
-    left = { of: model.generation, second, seconds: end === null ? null : (end - now) / 1000 };
+    left = { of, seconds: end === null ? null : (end - now) / 1000 };
   }
   return left.seconds;
 }
@@ -104,7 +104,6 @@ const COUNTED: readonly TaskState[] = [
 function Figures({ model }: { model: RunModel }) {
   const { run } = model;
   const { tasks } = run;
-  const settled = tasks.done + tasks.failed + tasks.skipped + tasks.cancelled;
   const left = leftOf(model);
   const busy = new Set(model.attempts.filter((row) => row.outcome === "running").map((row) => row.worker))
     .size;
@@ -124,7 +123,7 @@ function Figures({ model }: { model: RunModel }) {
             title="By the estimates that the timeline shows"
           />
         )}
-        <Figure label="tasks" value={`${settled} of ${tasks.total}`} />
+        <Figure label="tasks done" value={`${tasks.done} of ${tasks.total}`} />
         {model.isOver ? null : <Figure label="workers busy" value={String(busy)} />}
         <Figure
           label="speed-up"

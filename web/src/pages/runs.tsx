@@ -86,7 +86,6 @@ function Row({
   onMark: () => void;
 }) {
   const { tasks } = row;
-  const settled = tasks.done + tasks.failed + tasks.skipped + tasks.cancelled;
   return (
     <tr class={`${isCurrent ? "is-current" : ""} ${isMarked ? "is-marked" : ""}`}>
       <td class="mark">
@@ -102,7 +101,7 @@ function Row({
       <td class="col-bar">
         <SegmentBar counts={tasks} />
       </td>
-      <td class="num">{tasks.total ? `${settled}/${tasks.total}` : "–"}</td>
+      <td class="num">{tasks.total ? `${tasks.done}/${tasks.total}` : "–"}</td>
       <td class="num">{duration(wallOf(row))}</td>
       <td class="num wide-only">{times(row.speedup)}</td>
       <td class="num wide-only">{row.tokens ? count(row.tokens) : "–"}</td>
@@ -262,7 +261,7 @@ export function RunsPage() {
               <th scope="col">Run</th>
               <th scope="col">Progress</th>
               <th scope="col" class="num">
-                Tasks
+                Tasks done
               </th>
               <th scope="col" class="num">
                 Time

@@ -13,6 +13,8 @@ import { Button, Chips, CopyButton, Empty, ErrorBox, Loading, Markdown, Raw, use
 import { nowOf } from "./run_shell";
 
 const ROW = 30;
+/** A cell over more columns than are shown would make new ones, and take their room from the others. */
+const FEWEST_COLUMNS = 7;
 const OVERSCAN = 12;
 
 interface CallPage {
@@ -533,7 +535,7 @@ export function TracePage({ model }: { model: RunModel }) {
               <tbody>
                 {first > 0 ? (
                   <tr aria-hidden="true" class="spacer-row">
-                    <td colSpan={9} style={{ height: `${first * ROW}px` }} />
+                    <td colSpan={FEWEST_COLUMNS} style={{ height: `${first * ROW}px` }} />
                   </tr>
                 ) : null}
                 {calls.slice(first, last).map((call, offset) => (
@@ -550,7 +552,7 @@ export function TracePage({ model }: { model: RunModel }) {
                 ))}
                 {last < calls.length ? (
                   <tr aria-hidden="true" class="spacer-row">
-                    <td colSpan={9} style={{ height: `${(calls.length - last) * ROW}px` }} />
+                    <td colSpan={FEWEST_COLUMNS} style={{ height: `${(calls.length - last) * ROW}px` }} />
                   </tr>
                 ) : null}
               </tbody>
