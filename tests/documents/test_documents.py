@@ -253,6 +253,26 @@ def test_a_missing_value_is_a_gap_of_the_line() -> None:
     assert "| c | missing |" in page.markdown()
 
 
+def test_a_figure_that_is_not_found_is_marked_wherever_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "sold.txt").write_text("We sold 12 lamps.\n")
+    good, bad = (Figure(value=each, source="sold.txt:1") for each in (12, 99))
+    blocks: list[Any] = [
+        Paragraph(["We sold ", good, ", not ", bad, "."]),
+        BarChart("Lamps", [("right", good), ("wrong", bad)]),
+        LineChart("Lamps by day", ["Monday", "Tuesday"], {"lamps": [good, bad]}),
+    ]
+    document = Document("Sales", blocks, data=tmp_path)
+    words = document.markdown()
+    assert "We sold 12 [1], not 99 [2: not found]." in words
+    assert "| wrong | 99 [2: not found] |" in words
+    assert "12 [1: not found]" not in words
+    page = document.html()
+    bars, lines = page.split("<figure>")[1:]
+    assert bars.partition("<details>")[0].count(">99, not found</text>") == 1
+    assert ">12</text>" in bars
+    assert lines.partition("<details>")[0].count(">not found</text>") == 1
+
+
 def test_hostile_text_stays_text_in_both_forms() -> None:
     figure = Figure(value=HOSTILE, source=HOSTILE)
     number = Figure(value=-3, unit=HOSTILE, source="a:1")

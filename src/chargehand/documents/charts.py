@@ -1,7 +1,7 @@
 """Bar and line charts as SVG. Each bar and point has a title that a pointer shows and a reader can read."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from html import escape
@@ -9,6 +9,8 @@ from html import escape
 from chargehand.documents.block_checks import drawable
 from chargehand.documents.figures import Figure
 
+#: said at a figure that was not found in its source
+NOT_FOUND = "not found"
 _WIDTH, _LABEL, _ROW = 720, 210, 26
 #: of a line chart
 _HEIGHT, _EDGE = 260, 56
@@ -19,8 +21,10 @@ _STEPS, _MOST, _LEAST = 3, 1e15, 1e-9
 _COLOURS = ("var(--bar)", "#2a855a", "#8b4fd9", "#c2500a", "#6b727b", "#cf3434")
 
 
-def bar_chart_svg(title: str, bars: Sequence[tuple[str, Figure]]) -> str:
-    """Horizontal bars from a common zero line."""
+def bar_chart_svg(
+    title: str, bars: Sequence[tuple[str, Figure]], unfound: Collection[Figure] = ()
+) -> str:
+    """Horizontal bars from a common zero line. Figures that were not found in their sources are marked."""
     values = [_number(each, title) for _, each in bars]
     low, high = min([Fraction(0), *values]), max([Fraction(0), *values])
     scale = (_WIDTH - _LABEL - 110) / ((high - low) or Fraction(1))
@@ -29,19 +33,27 @@ def bar_chart_svg(title: str, bars: Sequence[tuple[str, Figure]]) -> str:
     for row, ((label, figure), value) in enumerate(zip(bars, values, strict=True)):
         y, length = row * _ROW, max(float(abs(value) * scale), 1.0)
         x = zero if value >= 0 else zero - length
+        is_bad = figure in unfound
+        words = f"{figure}, {NOT_FOUND}" if is_bad else str(figure)
         rows.append(
-            f"<g><title>{escape(label)}: {escape(str(figure))}</title>"
+            f"<g><title>{escape(label)}: {escape(words)}</title>"
             f'<text x="{_LABEL - 8}" y="{y + 17}" text-anchor="end">{escape(_short(label))}</text>'
-            f'<rect x="{x:.1f}" y="{y + 4}" width="{length:.1f}" height="18" rx="3" fill="var(--bar)"/>'
-            f'<text class="soft" x="{x + length + 6:.1f}" y="{y + 17}">{escape(str(figure))}</text></g>'
+            f'<rect x="{x:.1f}" y="{y + 4}" width="{length:.1f}" height="18" rx="3" fill="var(--{"bad" if is_bad else "bar"})"/>'
+            f'<text class="{"bad" if is_bad else "soft"}" x="{x + length + 6:.1f}" y="{y + 17}">{escape(words)}</text></g>'
         )
     return _svg(title, len(bars) * _ROW, rows)
 
 
 def line_chart_svg(
-    title: str, axis: Sequence[str], lines: Mapping[str, Sequence[Figure | None]]
+    title: str,
+    axis: Sequence[str],
+    lines: Mapping[str, Sequence[Figure | None]],
+    unfound: Collection[Figure] = (),
 ) -> str:
-    """Lines over one axis, each with its name. A line is broken where a figure is missing."""
+    """Lines over one axis, each with its name. A line is broken where a figure is missing.
+
+    The points of figures that were not found in their sources are marked.
+    """
     numbers = {
         name: {i: _number(each, title) for i, each in enumerate(line) if each is not None}
         for name, line in lines.items()
@@ -79,6 +91,11 @@ def line_chart_svg(
             f'<circle cx="{x(i):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}">'
             f"<title>{escape(name)}, {escape(axis[i])}: {escape(str(lines[name][i]))}</title></circle>"
             for i, value in line.items()
+        ]
+        drawn += [
+            f'<text class="bad" x="{x(i):.1f}" y="{y(value) - 7:.1f}" text-anchor="middle">{NOT_FOUND}</text>'
+            for i, value in line.items()
+            if lines[name][i] in unfound
         ]
         drawn += [
             f'<text class="bad" x="{x(i):.1f}" y="{16 + 16 * place}" text-anchor="middle">missing'

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.documents import block_checks
-from chargehand.documents.charts import bar_chart_svg, line_chart_svg
+from chargehand.documents.charts import NOT_FOUND, bar_chart_svg, line_chart_svg
 from chargehand.documents.figures import Figure, FigureCheck, shown_value
 from chargehand.documents.prose import markdown_line, prose_html, prose_markdown
 from chargehand.errors import UsageError
@@ -153,6 +153,10 @@ class Document:
         #: by figure: why it was not found in its source; empty: it was found
         self.faults = {e.figure: e.fault for e in check.all(self.figures)} if check else {}
 
+    @property
+    def _unfound(self) -> set[Figure]:
+        return {figure for figure, fault in self.faults.items() if fault}
+
     def write(self, path: "str | Path") -> tuple[Path, Path]:
         """Write PATH.md and PATH.html, and return both paths. A PATH that ends in .md or .html gets no second ending."""
         base = _base(path)
@@ -225,11 +229,14 @@ class Document:
 
     def _words(self, parts: Sequence[Cell]) -> str:
         return "".join(
-            f"{markdown_line(str(each), keep=True)} [{self._number[each]}]"
+            f"{markdown_line(str(each), keep=True)} [{self._number[each]}{self._mark(each)}]"
             if isinstance(each, Figure)
             else markdown_line(_shown(each), keep=True)
             for each in parts
         )
+
+    def _mark(self, figure: Figure) -> str:
+        return f": {NOT_FOUND}" if self.faults.get(figure) else ""
 
     # HTML
 
@@ -278,7 +285,7 @@ class Document:
             case Table():
                 return self._html_table(block)
             case BarChart():
-                drawn = bar_chart_svg(block.title, [(name, each) for name, each in block.bars])
+                drawn = bar_chart_svg(block.title, block.bars, self._unfound)
                 marks = " ".join(
                     self._spans([name, " ", each]) + "<br>" for name, each in block.bars
                 )
@@ -287,7 +294,7 @@ class Document:
                 table = Table(("", *block.lines), _points(block))
                 return _drawn(
                     block.title,
-                    line_chart_svg(block.title, block.axis, block.lines),
+                    line_chart_svg(block.title, block.axis, block.lines, self._unfound),
                     self._html_table(table),
                 )
 
