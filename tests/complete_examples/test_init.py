@@ -25,6 +25,21 @@ def test_the_copy_of_an_example_runs_by_itself(tmp_path: Path) -> None:
     assert (tmp_path / "contract_review.html").exists()
 
 
+def test_the_copy_of_every_example_has_no_link_that_leads_out_of_it(tmp_path: Path) -> None:
+    for name in examples():
+        done = CliRunner().invoke(main, ["init", str(tmp_path / name), "--example", name])
+        assert done.exit_code == 0, done.output
+        assert "](../" not in (tmp_path / name / "README.md").read_text()
+    copied = (tmp_path / "contract-review" / "README.md").read_text()
+    assert "a document (docs/documents.md of chargehand)" in copied
+
+
+def test_help_lists_the_examples() -> None:
+    words = CliRunner().invoke(main, ["init", "--help"]).output.split()
+    for name in examples():
+        assert name in {word.strip(",.") for word in words}
+
+
 def test_what_is_there_is_left_alone_and_unknown_names_are_listed(tmp_path: Path) -> None:
     taken = CliRunner().invoke(main, ["init", str(tmp_path), "--example", "contract-review"])
     assert taken.exit_code == 2

@@ -1,5 +1,6 @@
 """`chargehand init`: a crew file to start from, or a copy of a whole example."""
 
+import re
 import shutil
 from importlib.resources import files
 from pathlib import Path
@@ -11,13 +12,23 @@ from chargehand.errors import UsageError
 
 #: in the package that is installed, or in a checkout
 _PACKAGE = Path(__file__).parents[1]
+#: to a page of the documentation, as the READMEs of the examples have them
+_DOCS_LINK = re.compile(r"\[([^\]]+)\]\(\.\./\.\./(docs/[^)]+)\)")
 _EXAMPLES = _PACKAGE / "examples", _PACKAGE.parents[1] / "examples"
+
+
+def examples() -> dict[str, Path]:
+    """The complete examples by name: folders with replies that a model would give."""
+    found = (replies.parent for root in _EXAMPLES for replies in root.glob("*/replies.toml"))
+    return {folder.name.replace("_", "-"): folder for folder in sorted(found)}
 
 
 @click.command()
 @click.argument("path", default=None, required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--example", metavar="NAME", help="Copy a complete example instead, such as contract-review."
+    "--example",
+    metavar="NAME",
+    help=f"Copy a complete example instead: {', '.join(examples()) or 'none is installed'}.",
 )
 def init(path: Path | None, example: str | None) -> None:
     """Write a commented crew file to PATH (default: crew.toml) and say what to try next.
@@ -46,12 +57,6 @@ def init(path: Path | None, example: str | None) -> None:
     say(f'  chargehand run --crew {target} --files PATH "What do these files say about …?"')
 
 
-def examples() -> dict[str, Path]:
-    """The complete examples by name: folders with replies that a model would give."""
-    found = (replies.parent for root in _EXAMPLES for replies in root.glob("*/replies.toml"))
-    return {folder.name.replace("_", "-"): folder for folder in sorted(found)}
-
-
 def _copy_example(name: str, path: Path | None) -> None:
     known = examples()
     source = known.get(name.replace("_", "-"))
@@ -67,5 +72,13 @@ def _copy_example(name: str, path: Path | None) -> None:
         ) from None
     except (OSError, shutil.Error) as error:
         raise UsageError(f"{target} cannot be written: {error}") from None
+    _unlink_docs(target / "README.md")
     say(f"{target}: a complete example with its data; see {target / 'README.md'}. Try:")
     say(f"  python {script}")
+
+
+def _unlink_docs(readme: Path) -> None:
+    """Name the pages of the documentation instead of linking to them: they are not copied."""
+    if readme.exists():
+        text = readme.read_text(encoding="utf-8")
+        readme.write_text(_DOCS_LINK.sub(r"\1 (\2 of chargehand)", text), encoding="utf-8")
