@@ -392,6 +392,9 @@ async def test_items_take_from_the_first_start_to_the_last_end_and_work_under_wa
         snapshot = await served.until(run, "succeeded")
         (row,) = (each for each in snapshot["tasks"] if each["id"] == "each")
         assert 0 < row["seconds"] <= snapshot["run"]["wall"]
+        tried = (await served.get(f"runs/{run}/tasks/each"))["history"]
+        named = {each["task"]: each.get("item") for each in tried}
+        assert named == {"each[0]": '"a"', "each[1]": '"b"', "each[2]": '"c"', "each": None}
         compared = await served.get(f"compare?a={run}&b={run}")
         (same,) = (each for each in compared["tasks"] if each["task"] == "each")
         assert same["seconds"]["a"] == pytest.approx(row["seconds"], abs=0.001)

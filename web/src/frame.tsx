@@ -28,7 +28,8 @@ import {
   theme,
   troubles,
 } from "./session";
-import type { RunRow } from "./types";
+import type { RunModel } from "./store";
+import type { Question, RunRow } from "./types";
 import { Button, Dialog } from "./ui";
 
 const TAB_NAMES: Partial<Record<Page, string>> = {
@@ -187,6 +188,15 @@ function TopBar() {
 }
 
 /** The orange bar: shown only while a person is needed. */
+/** How many tasks wait for these answers. One that waits for several of them counts once, as far as that is known. */
+export function waitsBehindAll(open: readonly Question[], model: RunModel | null): number {
+  const plans = open.filter((question) => question.kind === "plan" || question.task.startsWith("@"));
+  if (model && !plans.length) return model.waitsBehind(...open.map((question) => question.task));
+  const most = new Map<string, number>();
+  for (const { run, waits_behind } of open) most.set(run, Math.max(most.get(run) ?? 0, waits_behind));
+  return [...most.values()].reduce((sum, each) => sum + each, 0);
+}
+
 export function NeedsBar({ run }: { run: string | null }) {
   const { page, query } = route.value;
   const model = useModel();
@@ -199,7 +209,7 @@ export function NeedsBar({ run }: { run: string | null }) {
   const first = open[0];
   // The page of a plan asks for its approval itself.
   if (!first || (page === "plan" && first.kind === "plan")) return null;
-  const behind = open.reduce((sum, question) => sum + question.waits_behind, 0);
+  const behind = waitsBehindAll(open, run && model?.run.id === run ? model : null);
   const target =
     first.kind === "plan" ? href("plan", first.run) : href("questions", run, { question: first.id });
   return (

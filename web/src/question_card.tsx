@@ -7,7 +7,7 @@ import { StateIcon } from "./icons";
 import { useKeys } from "./keys";
 import { useModel } from "./live";
 import { plainWords } from "./markdown";
-import { href } from "./router";
+import { href, route } from "./router";
 import { canOperate, now } from "./session";
 import type { Question, QuestionKind } from "./types";
 import { Button, Markdown, Raw } from "./ui";
@@ -31,12 +31,20 @@ function isPlanChange(question: Question): boolean {
   return question.text.startsWith("May this change of the plan");
 }
 
+/** Whether the supervisor recommends an answer. The default of a worker's question only counts if nobody answers. */
+export function hasPick(question: Question): boolean {
+  const isOfWorker = question.kind === "question" || question.kind === "approval";
+  return !isOfWorker && question.default !== null && question.default !== undefined;
+}
+
 const CHOICE_WORDS: Record<string, string> = { approve: "Approve", reject: "Reject and revise" };
 
 function Deadline({ question }: { question: Question }) {
-  if (!question.deadline_at) return <>waits as long as the run may</>;
+  const hasDefault = question.default !== null && question.default !== undefined;
+  const then = hasDefault ? `“${oneLine(question.default, 60)}” is the answer` : "the task fails";
+  if (!question.deadline_at)
+    return hasDefault ? <>{then}, once the run cannot wait longer</> : <>waits as long as the run may</>;
   const left = (Date.parse(question.deadline_at) - now.value) / 1000;
-  const then = question.default === null ? "the task fails" : `“${oneLine(question.default, 60)}” is taken`;
   return left > 0 ? (
     <>
       in {duration(left)}, {then}
@@ -162,9 +170,8 @@ function FreeText({ question, onSend }: { question: Question; onSend: (text: str
 function Ways({ question }: { question: Question }) {
   const send = (text: string) => answerSoon(question, text);
   const numbered = question.choices;
-  // A recommendation, if there is one. In doubt, none of the answers is safer than the others.
-  const isDecision = question.kind === "review" || question.kind === "budget";
-  const pick = question.default ?? (isDecision ? null : numbered[0]);
+  // Only what the supervisor recommends stands out. What counts if nobody answers is no recommendation.
+  const pick = hasPick(question) ? question.default : null;
   const map = Object.fromEntries(
     numbered.slice(0, 9).map((choice, index) => [String(index + 1), () => send(choice)]),
   );
@@ -221,6 +228,11 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
         <span class="kind">{KIND_WORDS[question.kind]}</span>
         <a href={href("run", question.run, { task: question.task })}>{question.task}</a>
         {asker?.worker ? <span class="hint">{asker.worker} asks</span> : null}
+        {route.value.run === null && question.title ? (
+          <a class="of-run" href={href("run", question.run)}>
+            {oneLine(question.title, 80)}
+          </a>
+        ) : null}
         <span class="spacer" />
         <span class="hint" title={clock(question.asked_at, now.value)}>
           {ago(question.asked_at, now.value)}
@@ -251,14 +263,14 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
             <dt>Waits behind it</dt>
             <dd>{question.waits_behind ? plural(question.waits_behind, "task") : "nothing else"}</dd>
           </div>
-          {question.default === null || question.default === undefined ? null : (
+          {hasPick(question) ? (
             <div>
               <dt>Supervisor’s pick</dt>
               <dd>{clean(question.default)}</dd>
             </div>
-          )}
+          ) : null}
           <div>
-            <dt>Without an answer</dt>
+            <dt>If nobody answers</dt>
             <dd>
               <Deadline question={question} />
             </dd>

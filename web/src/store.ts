@@ -278,10 +278,10 @@ export class RunModel {
     return this.dependents.get(id) ?? [];
   }
 
-  /** How many unfinished tasks wait, directly or not, for this one. */
-  waitsBehind(id: string): number {
+  /** How many unfinished tasks wait, directly or not, for one of these; each counts once. */
+  waitsBehind(...ids: string[]): number {
     const seen = new Set<string>();
-    const open = [...this.unblocks(id)];
+    const open = ids.flatMap((id) => this.unblocks(id));
     for (let next = open.pop(); next !== undefined; next = open.pop()) {
       if (seen.has(next) || FINAL.has(this.tasks.get(next)?.state ?? "done")) continue;
       seen.add(next);
@@ -475,6 +475,7 @@ export class RunModel {
     this.questions.set(asked.id, {
       id: asked.id,
       run: this.run.id,
+      title: this.run.title,
       task,
       asked_at: at,
       text: asked.text,

@@ -139,6 +139,8 @@ export interface AttemptRow {
   tokens?: number;
   cost?: number;
   error?: string;
+  /** Of a task with `for_each`: the item, in a few words. */
+  item?: string;
   stack?: string;
 }
 
@@ -147,6 +149,8 @@ export type QuestionKind = "question" | "approval" | "review" | "budget" | "plan
 export interface Question {
   id: string;
   run: string;
+  /** The first line of the request of its run. */
+  title?: string;
   task: string;
   asked_at: string;
   text: string;

@@ -204,12 +204,20 @@ function Waterfall({ calls, from, to, run }: { calls: Call[]; from: number; to: 
   );
 }
 
+/** Which try it is, and at which item: "#2", "item 3 (Quito)", "item 3 (Quito) #2". */
+export function attemptWords(row: Pick<AttemptRow, "task" | "attempt" | "item">): string {
+  const index = /\[(\d+)\]$/.exec(row.task)?.[1];
+  if (index === undefined) return `#${row.attempt}`;
+  const name = row.item ? ` (${oneLine(row.item.replace(/^"(.*)"$/, "$1"), 40)})` : "";
+  return `item ${index}${name}${row.attempt > 1 ? ` #${row.attempt}` : ""}`;
+}
+
 function Attempts({ rows }: { rows: AttemptRow[] }) {
   return (
     <ol class="attempts">
       {rows.map((row) => (
-        <li key={row.attempt}>
-          <span class="num">#{row.attempt}</span> {row.worker} · {row.outcome}
+        <li key={`${row.task} ${row.attempt}`}>
+          <span class="num">{attemptWords(row)}</span> {row.worker} · {row.outcome}
           {row.ended_at
             ? ` · ${duration((Date.parse(row.ended_at) - Date.parse(row.started_at)) / 1000)}`
             : ""}

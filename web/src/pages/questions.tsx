@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { sent } from "../answers";
 import { get, runPath } from "../api";
-import { ago, plural } from "../format";
+import { ago, oneLine, plural } from "../format";
 import { StateIcon } from "../icons";
 import { useKeys } from "../keys";
 import { useModel } from "../live";
@@ -108,6 +108,7 @@ export function QuestionsPage() {
                 <span class="what">{questionWords(question, 110)}</span>
                 <span class="meta">
                   {KIND_WORDS[question.kind]} · {question.task}
+                  {run || !question.title ? "" : ` in ${oneLine(question.title, 60)}`}
                   {isOpen(question) && question.waits_behind
                     ? ` · ${plural(question.waits_behind, "task waits", "tasks wait")}`
                     : ""}{" "}

@@ -52,6 +52,7 @@ function NeedsBlock() {
             >
               <span class="what">{questionWords(question, 140)}</span>
               <span class="meta">
+                {question.title ? `${oneLine(question.title, 60)} · ` : ""}
                 {question.waits_behind
                   ? `${plural(question.waits_behind, "task waits", "tasks wait")} · `
                   : ""}

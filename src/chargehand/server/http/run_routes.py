@@ -298,6 +298,8 @@ async def _task(api: ApiContext, record: RunRecord, id_: str, *, full: bool) -> 
     def build() -> TaskRow:
         figures = views.RunFigures(record)
         phase = views.phases_of(live_run).get(id_, 0)
+        spans = figures.spans.get(id_, ())
+        names = {span.task: views.item_name(record, span.task) for span in spans}
         return msgspec.structs.replace(
             views.task_row(node, figures, phase),
             instruction=live_run.schedule.instruction,
@@ -305,7 +307,7 @@ async def _task(api: ApiContext, record: RunRecord, id_: str, *, full: bool) -> 
             output=_shown(output),
             output_size=len(output) if value is not None else 0,
             output_truncated=len(output) > MOST_PAYLOAD,
-            history=views.attempt_rows(figures.spans.get(id_, ()), whole=True),
+            history=views.attempt_rows(spans, whole=True, names=names),
             rewrites=record.rewrites.get(id_, []),
             provenance=() if value is None else value.taint,
             gaps=node.gaps,

@@ -123,6 +123,8 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
     cost: float = 0.0
     error: str = ""
     # what a snapshot leaves out
+    #: of a task with `for_each`: the item, in a few words
+    item: str | UnsetType = UNSET
     stack: str | UnsetType = UNSET
     notes: Any = UNSET
 
@@ -199,6 +201,8 @@ class QuestionView(Struct, frozen=True, kw_only=True):
     evidence: Any
     #: tasks that cannot start before this is answered
     waits_behind: int
+    #: the first line of the request of the run
+    title: str
     answered: AnsweredView | None
     #: of a tool call that needs approval
     tool: str = ""

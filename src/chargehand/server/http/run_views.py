@@ -10,7 +10,7 @@ from msgspec import UNSET
 from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.plan_edit import is_editable
-from chargehand.decisions.rule_answer import why_not_done
+from chargehand.decisions.rule_answer import item_text, why_not_done
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.speedup import idle_for_people
 from chargehand.decisions.system_tasks import is_planned, is_system_task
@@ -216,8 +216,17 @@ def phases_of(live_run: LiveRun) -> dict[str, int]:
     )
 
 
-def attempt_rows(spans: Iterable[AttemptSpan], *, whole: bool = False) -> list[AttemptRow]:
-    """Tries at tasks; with their stacks and notes if `whole`."""
+def item_name(record: RunRecord, task: str) -> str:
+    """What an item of a task with `for_each` is, in a few words; empty for any other task."""
+    found = item_of(task) if not is_system_task(task) else None
+    items = [] if found is None else record.live_run.results.items.get(found[0], [])
+    return item_text(items[found[1]]) if found is not None and found[1] < len(items) else ""
+
+
+def attempt_rows(
+    spans: Iterable[AttemptSpan], *, whole: bool = False, names: Mapping[str, str] | None = None
+) -> list[AttemptRow]:
+    """Tries at tasks; with their stacks and notes if `whole`, and the `names` of items by task."""
     rows = []
     for span in spans:
         ending = {"needs_input": NEEDS, "": "running"}.get(span.ending, span.ending)
@@ -234,6 +243,7 @@ def attempt_rows(spans: Iterable[AttemptSpan], *, whole: bool = False) -> list[A
             tokens=span.usage.tokens_in + span.usage.tokens_out,
             cost=span.usage.money,
             error=span.error,
+            item=(names or {}).get(span.task) or UNSET,
             stack=span.stack if whole else UNSET,
             notes=span.notes if whole else UNSET,
         )
@@ -387,6 +397,7 @@ def question_view(
         deadline_at=deadline,
         evidence=evidence,
         waits_behind=0 if is_over else waits_behind(record, asked.task),
+        title=title_of(record.requested.request),
         answered=answered,
         tool=str(evidence.get("tool", "")) if is_call else "",
         arguments=_arguments(evidence) if is_call else None,

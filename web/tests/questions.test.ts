@@ -1,0 +1,53 @@
+import { describe, expect, it } from "vitest";
+import { waitsBehindAll } from "../src/frame";
+import { attemptWords } from "../src/pages/panel";
+import { hasPick } from "../src/question_card";
+import { RunModel } from "../src/store";
+import type { Question } from "../src/types";
+
+const question = (more: Partial<Question>): Question => ({
+  id: "q",
+  run: "r1",
+  task: "a",
+  asked_at: "2026-01-01T12:00:00Z",
+  text: "Which?",
+  kind: "question",
+  choices: ["x", "none"],
+  default: null,
+  deadline_at: null,
+  evidence: null,
+  waits_behind: 1,
+  answered: null,
+  ...more,
+});
+
+describe("a question", () => {
+  it("of a worker has a default, which is no recommendation of the supervisor", () => {
+    expect(hasPick(question({ default: "none" }))).toBe(false);
+    expect(hasPick(question({ kind: "review", default: "retry" }))).toBe(true);
+    expect(hasPick(question({ kind: "review" }))).toBe(false);
+  });
+
+  it("counts a task once that waits for several answers", () => {
+    const model = new RunModel("r1");
+    const tasks = [
+      { id: "a", description: "", worker: "w" },
+      { id: "b", description: "", worker: "w" },
+      { id: "c", description: "", worker: "w", needs: ["a", "b"] },
+    ];
+    const at = "2026-01-01T12:00:00Z";
+    model.apply({ seq: 1, run: "r1", kind: "PlanAdopted", at, plan: { goal: "", tasks } });
+    const open = [question({}), question({ id: "q2", task: "b" })];
+    expect(waitsBehindAll(open, model)).toBe(1);
+    expect(waitsBehindAll(open, null)).toBe(1);
+    expect(waitsBehindAll([...open, question({ id: "q3", run: "r2", waits_behind: 4 })], null)).toBe(5);
+  });
+});
+
+describe("an attempt", () => {
+  it("at an item names the item", () => {
+    expect(attemptWords({ task: "each", attempt: 2 })).toBe("#2");
+    expect(attemptWords({ task: "each[3]", attempt: 1, item: '"Quito"' })).toBe("item 3 (Quito)");
+    expect(attemptWords({ task: "each[3]", attempt: 2 })).toBe("item 3 #2");
+  });
+});
