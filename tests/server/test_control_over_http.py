@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import chargehand as ch
-from chargehand.errors import JournalFull
-from chargehand.facts.events import Event
+from chargehand.errors import JournalFull, UnknownQuestion
+from chargehand.facts.events import Event, QuestionAnswered
 from chargehand.journal.base import Mail, Position
 from chargehand.journal.sqlite import SqliteJournal
+from chargehand.runtime.command_inbox import why_closed
+from chargehand.supervisor import run_control
 from tests.server.conftest import CREW, Reply, Served, serving, task
 
 
@@ -171,23 +173,95 @@ async def test_a_full_disk_is_said_at_once_and_runs_go_on_when_there_is_room(
         journal.is_full = True
         reply = await served.post("runs", {**plan, "key": "again"})
         assert (reply.status, reply.kind) == (507, "JournalFull")
-        answering = asyncio.ensure_future(
-            served.post(f"questions/{question['id']}/answer", {"text": "red"})
-        )
-        while (await served.get("health"))["journal"] == "ok":
-            pass
+        answer = await served.post(f"questions/{question['id']}/answer", {"text": "red"})
+        assert (answer.status, answer.kind) == (507, "JournalFull"), answer
+        assert "takes effect when" in answer.json["error"]["hint"]
+        late = await served.post(f"questions/{question['id']}/answer", {"text": "blue"})
+        assert (late.status, late.kind) == (507, "JournalFull"), late
         assert (await served.get("health"))["journal"] == "cannot be written: JournalFull"
         for path, body in (("runs", plan), (f"runs/{run}/pause", {})):
             reply = await served.post(path, body)
             assert (reply.status, reply.kind) == (507, "JournalFull"), path
         journal.is_full = False
-        assert (await answering).status == 200
-        await served.until(run, "succeeded")
+        done = await served.until(run, "succeeded")
+        assert done["run"]["state"] == "succeeded"
+        assert (await served.get(f"runs/{run}/result"))["answer"] == "painted red"
         assert (await served.get("health"))["journal"] == "ok"
         again = await served.post("runs", {**plan, "key": "again"})
         assert again.status == 202
         await served.until(again.json["id"], "succeeded")
         assert len((await served.get("runs"))["runs"]) == 2
+    await journal.close()
+
+
+async def test_the_first_command_on_a_full_disk_is_told_so(tmp_path: Path) -> None:
+    """Nobody knows before it that the disk is full, so it finds out."""
+    journal = FullJournal(tmp_path / "runs.db")
+    boss = ch.Supervisor(list(CREW), journal=journal)
+    async with serving(tmp_path, boss=boss) as served, asyncio.timeout(20):
+        for what, body in (
+            ("pause", {}),
+            ("budget", {"tokens": 9_000}),
+            ("cancel", {"answer_now": True}),
+            ("cancel", {}),
+        ):
+            run = await served.submit(task("a", "asker"), limits={"tokens": 1_000})
+            await served.until(run, "waiting")
+            journal.is_full = True
+            reply = await served.post(f"runs/{run}/{what}", body)
+            assert (reply.status, reply.kind) == (507, "JournalFull"), (what, reply)
+            journal.is_full = False
+            async with asyncio.timeout(10):
+                while (await served.get("health"))["journal"] != "ok":
+                    pass
+    await journal.close()
+
+
+async def test_who_is_late_by_a_moment_is_told_who_was_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question is closed in memory, and its answer on its way to the disk, when the second answer comes."""
+    is_taken, is_late_here, is_looked_up = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class SlowJournal(SqliteJournal):
+        async def append(self, stream: str, events: Sequence[Event], **how: Any) -> Position:
+            if any(isinstance(each, QuestionAnswered) for each in events):
+                is_taken.set()
+                await is_late_here.wait()
+                with suppress(
+                    TimeoutError
+                ):  # the longest that a look into the journal may come too early
+                    await asyncio.wait_for(is_looked_up.wait(), 0.5)
+            return await super().append(stream, events, **how)
+
+    look_up, closed = why_closed, run_control.RunControl.why_closed
+
+    async def looked_up(journal: Any, question: str) -> UnknownQuestion:
+        found = await look_up(journal, question)
+        is_looked_up.set()
+        return found
+
+    async def late(self: Any, question: str) -> UnknownQuestion:
+        is_late_here.set()
+        return await closed(self, question)
+
+    monkeypatch.setattr(run_control, "why_closed", looked_up)
+    monkeypatch.setattr(run_control.RunControl, "why_closed", late)
+    journal = SlowJournal(tmp_path / "runs.db")
+    boss = ch.Supervisor(list(CREW), journal=journal)
+    async with serving(tmp_path, boss=boss) as served, asyncio.timeout(20):
+        run = await served.submit(task("a", "asker"))
+        (question,) = (await served.until(run, "waiting"))["questions"]
+        path = f"questions/{question['id']}/answer"
+        first = asyncio.ensure_future(served.post(path, {"text": "red"}))
+        await is_taken.wait()
+        late_ones = [served.post(path, {"text": words}) for words in ("red", "blue")]
+        for reply in await asyncio.gather(*late_ones):
+            assert (reply.status, reply.json.get("text")) == (409, "red"), reply
+            assert reply.json["by"]
+            assert reply.json["at"] is not None
+        assert (await first).status == 200
+        await served.until(run, "succeeded")
     await journal.close()
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 from chargehand.clock import Clock
@@ -73,6 +73,8 @@ from chargehand.runtime.wait_warnings import SILENCE, WaitWarnings
 from chargehand.runtime.watchdog import Watchdog
 
 log = logging.getLogger("chargehand")
+
+T = TypeVar("T")
 
 Hook: TypeAlias = Callable[[str, Any], object]
 
@@ -153,6 +155,12 @@ class Runtime:
         self._inbox: list[RunMessage] = []
         #: by run that waits for that: why its events cannot be written
         self._blocked: dict[str, JournalError] = {}
+        #: set while nothing can be written for want of room or of the right to write
+        self._is_stalled = asyncio.Event()
+        #: done when what was decided last is written; None if it is
+        self._writing: asyncio.Future[None] | None = None
+        #: letters that are opened before a command; it may have given up waiting for that
+        self._opening: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._quiet = asyncio.Event()
         self._is_freed = False
@@ -218,16 +226,57 @@ class Runtime:
         Raises the error of the journal if nothing can be written: the command would wait for long.
         """
         self._refuse_blocked()
-        await self._command_inbox.open_letters(run)
+        opening = self.loop.create_task(self._command_inbox.open_letters(run))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opened)
+        await self.unless_stalled(opening)
+
+    def _opened(self, opening: "asyncio.Task[None]") -> None:
+        self._opening.discard(opening)
+        if not opening.cancelled():
+            opening.exception()  # who still waits has it
+
+    async def command(self, run: str, event: Event) -> Event | None:
+        """`propose` for somebody who waits for a reply: raises the error of the journal if nothing can be written.
+
+        What was proposed is then not forgotten: it is written once that is possible.
+        """
+        return await self.unless_stalled(self._propose(run, event))
+
+    async def unless_stalled(self, done: "asyncio.Future[T]") -> T:
+        """What this returns, once it is done. Raises the error of the journal if that waits for room."""
+        stalled = self.loop.create_task(self._is_stalled.wait())
+        try:
+            waited: set[asyncio.Future[Any]] = {done, stalled}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stalled.cancel()
+        error = self._no_room
+        if not done.done() and error is not None:
+            fact = str(error).partition("; ")[0]
+            raise type(error)(
+                f"{fact}; this is not stored yet: it waits, and takes effect when the journal can be written "
+                "again, unless this process ends before"
+            )
+        return await done
+
+    async def settled(self) -> None:
+        """Return once the journal has all that was decided so far. Raises its error if that waits for room."""
+        if self._writing is not None:
+            await self.unless_stalled(self._writing)
 
     @property
     def journal_error(self) -> JournalError | None:
         """Why nothing can be written just now; None if it can."""
         return next(iter(self._blocked.values()), None)
 
+    @property
+    def _no_room(self) -> JournalError | None:
+        return next((each for each in self._blocked.values() if isinstance(each, NO_ROOM)), None)
+
     def _refuse_blocked(self) -> None:
-        error = self.journal_error
-        if isinstance(error, NO_ROOM):
+        error = self._no_room
+        if error is not None:
             raise type(error)(*error.args)
 
     def claim(self, run: str) -> asyncio.Lock:
@@ -588,11 +637,15 @@ class Runtime:
             self._is_freed = False
             batch = self.kernel.decide(messages, self._clock.now())
             if batch.entries:
+                self._writing = self.loop.create_future()
                 try:
                     await self._write(batch)
                 except BaseException:
                     self._unanswered = [ticket for ticket, _ in batch.tickets]
                     raise
+                finally:
+                    self._writing.set_result(None)
+                    self._writing = None
             self._carry_out(batch)
             if batch.broken:
                 await self._part_with(batch)
@@ -726,16 +779,26 @@ class Runtime:
                     with contextlib.suppress(JournalError):
                         await self.journal.leases.release(run, live_run.epoch)
                     return
-                self._blocked[run] = error
+                self._block(run, error)
                 if not is_told:
                     log.warning("journal_not_writable run=%s error=%s; trying again", run, error)
                     is_told = True
                 await asyncio.sleep(RETRY_WRITE.total_seconds())
             else:
-                if self._blocked:
-                    self._blocked.pop(run, None)
+                self._unblock(run)
                 self._publish(run, events, live_run)
                 return
+
+    def _block(self, run: str, error: JournalError) -> None:
+        self._blocked[run] = error
+        if isinstance(error, NO_ROOM):
+            self._is_stalled.set()
+
+    def _unblock(self, run: str) -> None:
+        if self._blocked:
+            self._blocked.pop(run, None)
+            if self._no_room is None:
+                self._is_stalled.clear()
 
     def _publish(self, run: str, events: list[Event], live_run: LiveRun) -> None:
         if log.isEnabledFor(logging.INFO):
@@ -778,7 +841,7 @@ class Runtime:
     def _lose(self, run: str, error: JournalError, batch: Batch) -> None:
         """This run is led here no longer: stop all that is done for it, and say so."""
         log.warning("run_lost run=%s error=%s", run, error)
-        self._blocked.pop(run, None)
+        self._unblock(run)
         live_run = batch.ended.pop(run, None) or self.kernel.runs.get(run)
         unwritten = {id(event) for event in batch.entries[run]}
         batch.tickets = [

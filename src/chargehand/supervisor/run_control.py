@@ -227,7 +227,7 @@ class RunControl:
                         return
             if leading is None:
                 await runtime.open_letters(run_id)
-            await runtime.propose(run_id, self._cancellation(by, reason))
+            await runtime.command(run_id, self._cancellation(by, reason))
             if leading is not None:
                 await asyncio.shield(leading.ending)
 
@@ -330,7 +330,7 @@ class RunControl:
             return edit
         runtime = await self._leading(run_id)
         if runtime is not None:
-            is_taken = await runtime.propose(run_id, edit.change) is not None
+            is_taken = await runtime.command(run_id, edit.change) is not None
         else:
             try:
                 is_taken = await self._journal.mail.post(amend_mail(run_id, edit.change))
@@ -351,7 +351,7 @@ class RunControl:
         """Have this happen to a run: here if it is led here, else by mail. False if it was refused."""
         runtime = await self._leading(run_id)
         if runtime is not None:
-            return await runtime.propose(run_id, event) is not None
+            return await runtime.command(run_id, event) is not None
         if (await self.live_run(run_id)).schedule.status is None:
             await self._journal.mail.post(letter)
         return True
@@ -374,7 +374,7 @@ class RunControl:
         if runtime is not None:
             now = self._clock.now()
             answered = QuestionAnswered(question=question_id, task=task, text=text, by=by, at=now)
-            if await runtime.propose(run_id, answered) is None:
+            if await runtime.command(run_id, answered) is None:
                 raise await self.why_closed(question_id)
             return
         mail = answer_mail(run_id, AnswerMail(question_id, task, text, by))
@@ -386,6 +386,9 @@ class RunControl:
             raise await self.why_closed(question_id)
 
     async def why_closed(self, question_id: str) -> UnknownQuestion:
+        runtime = self._runtimes.current
+        if runtime is not None:  # a question is closed here before the journal has the answer
+            await runtime.settled()
         return await why_closed(self._journal, question_id)
 
     def board(self, name: str = "", *, run: str = "") -> "Board":
