@@ -594,6 +594,25 @@ async def test_i8_connections_that_cannot_be_accepted_are_said_once_a_minute(
     assert loop.get_exception_handler() is None
 
 
+def test_i18_a_certificate_that_cannot_be_served_is_refused_at_the_start(tmp_path: Path) -> None:
+    """Before it, the address was printed and nothing listened there."""
+    boss = ch.Supervisor(list(CREW), journal=tmp_path / "runs.db")
+    wrong, missing = tmp_path / "wrong.pem", tmp_path / "missing.pem"
+    wrong.write_text("no certificate")
+    for certificate, key, words in (
+        (str(missing), str(missing), "--tls-cert .*missing.pem cannot be read"),
+        (str(wrong), str(missing), "--tls-key .*missing.pem cannot be read"),
+        (str(wrong), "", "--tls-cert .*wrong.pem needs --tls-key"),
+        ("", str(wrong), "--tls-key .*wrong.pem needs --tls-cert"),
+        (str(wrong), str(wrong), "wrong.pem are not a certificate and its key"),
+    ):
+        options = WebOptions(
+            port=0, token_file=str(tmp_path / "tokens.json"), certificate=certificate, key=key
+        )
+        with pytest.raises(UsageError, match=words):
+            WebServer(boss, options)
+
+
 def test_i18_a_public_address_without_a_token_is_refused(tmp_path: Path) -> None:
     boss = ch.Supervisor(list(CREW), journal=tmp_path / "runs.db")
     file = str(tmp_path / "tokens.json")

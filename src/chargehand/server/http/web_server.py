@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -129,6 +130,7 @@ class WebServer:
         tokens = AccessTokens(
             Path(options.token_file) if options.token_file else None, options.token
         )
+        refuse_bad_certificate(options.certificate, options.key)
         is_public = not is_loopback(options.host)
         if is_public and not tokens.grants:
             raise UsageError(
@@ -191,6 +193,28 @@ class WebServer:
         """End soon: streams say good-bye, requests under way have a second."""
         self.api.streams.stop()
         self._server.should_exit = True
+
+
+def refuse_bad_certificate(certificate: str, key: str) -> None:
+    """Raise `UsageError`, naming the file, unless both are given and fit each other, or neither is given."""
+    if not certificate and not key:
+        return
+    if not certificate or not key:
+        given, missing = ("--tls-cert", "--tls-key") if certificate else ("--tls-key", "--tls-cert")
+        raise UsageError(f"{given} {certificate or key} needs {missing} FILE as well")
+    for option, name in (("--tls-cert", certificate), ("--tls-key", key)):
+        try:
+            Path(name).read_bytes()
+        except OSError as error:
+            raise UsageError(f"{option} {name} cannot be read: {error.strerror}") from None
+    try:
+        # An empty password: a key that has one must not ask for it at the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:  # of which ssl.SSLError is one
+        raise UsageError(
+            f"--tls-cert {certificate} and --tls-key {key} are not a certificate and its key in PEM form, "
+            f"without a password ({error})"
+        ) from None
 
 
 def _owes_request(connection: Any) -> bool:
