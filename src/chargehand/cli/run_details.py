@@ -40,10 +40,12 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
     result, choice = standing.result, Choice(journal=journal)
     gain = gain_of(result)
     faster = "" if gain is None else f", {gain:.1f} times as fast as one task after another"
+    # What was only submitted has no events, and so no trace.
+    waited = waited_words(result) if standing.submission is None else ""
     yield (
         StyledText(f"run {result.id}: ", "bold"),
         StyledText(standing.status, _STYLES.get(standing.status, "running")),
-        StyledText(f" after {shown_length(result.wall)}{waited_words(result)}{faster}"),
+        StyledText(f" after {shown_length(result.wall)}{waited}{faster}"),
     )
     if result.halt is not None:
         yield _line(one_line(str(result.halt), 300))
