@@ -10,7 +10,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.errors import JournalFull, UnknownQuestion
-from chargehand.facts.events import Event, QuestionAnswered
+from chargehand.facts.events import Event, QuestionAnswered, RunRequested
 from chargehand.journal.base import Mail, Position
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.runtime.command_inbox import why_closed
@@ -44,6 +44,47 @@ async def test_commands_take_effect_in_the_order_in_which_two_servers_accepted_t
             second = await leader.post(f"questions/{question['id']}/answer", {"text": "blue"})
             assert (second.status, second.json["text"]) == (409, "red")
             await leader.until(run, "succeeded")
+
+
+async def test_a_key_that_another_server_has_just_used_returns_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first server leads the run and has not written it yet when the second gets the same key."""
+    is_led, is_asked = asyncio.Event(), asyncio.Event()
+
+    class SlowJournal(SqliteJournal):
+        async def append(self, stream: str, events: Sequence[Event], **how: Any) -> Position:
+            if any(isinstance(each, RunRequested) for each in events):
+                is_led.set()
+                await is_asked.wait()
+            return await super().append(stream, events, **how)
+
+    journal = SlowJournal(tmp_path / "runs.db")
+    boss = ch.Supervisor(list(CREW), journal=journal)
+    async with serving(tmp_path, boss=boss) as first, serving(tmp_path) as second:
+        leases = second.boss.journal.leases
+        lead = leases.lead
+
+        async def refused(*given: Any) -> int:
+            try:
+                return await lead(*given)
+            finally:
+                is_asked.set()
+
+        monkeypatch.setattr(leases, "lead", refused)
+        plan = {"goal": "Show one thing", "tasks": [task("a", "asker")]}
+        body: dict[str, Any] = {"plan": plan, "key": "same"}
+        async with asyncio.timeout(20):
+            begun = asyncio.ensure_future(first.post("runs", body))
+            await is_led.wait()
+            again = await second.post("runs", body)
+            assert again.status == 202, again
+            assert again.json == (await begun).json
+            assert (await second.post("runs", body)).json == again.json
+            body["plan"]["tasks"] = [task("b")]
+            other = await second.post("runs", body)
+            assert (other.status, other.kind) == (409, "KeyConflict"), other
+    await journal.close()
 
 
 async def test_a_plan_is_changed_through_a_server_that_does_not_lead(tmp_path: Path) -> None:

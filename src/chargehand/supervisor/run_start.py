@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -30,6 +31,8 @@ log = logging.getLogger("chargehand")
 
 #: characters of a warning in the log
 LONGEST = 300
+#: seconds in which another process that leads a run must have written its first events
+PATIENCE = 5.0
 
 
 class RunStart:
@@ -65,9 +68,14 @@ class RunStart:
             return Run(run_id, self._control, leading.ending, shape), leading.written
         async with runtime.claim(run_id):
             if not await is_known(self._journal, requested, plan, key):
-                leading = await runtime.begin(
-                    requested, plan, may_exist=True, above=above, asking=asking
-                )
+                try:
+                    leading = await runtime.begin(
+                        requested, plan, may_exist=True, above=above, asking=asking
+                    )
+                except NotLeading:  # another process begins it just now
+                    if not await self._is_soon_known(requested, plan, key):
+                        raise
+                    leading = None
                 if leading is not None:
                     await leading.written  # by then the next caller with this key finds the run
                     return Run(run_id, self._control, leading.ending, shape), leading.written
@@ -75,6 +83,18 @@ class RunStart:
         return await self.rejoin(
             runtime, run_id, accept=asking.accepts, above=above, asking=asking, shape=shape
         )
+
+    async def _is_soon_known(self, requested: RunRequested, plan: Plan | None, key: str) -> bool:
+        """Whether the process that leads the run of a key writes it down within some seconds, for this request."""
+        signal = self._journal.boards.signal
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    known = signal.count
+                    if await is_known(self._journal, requested, plan, key):
+                        return True
+                    await signal.wait(since=known)
+        return False
 
     async def fork_plan(self, run_id: str, at: int | None, changes: ForkChanges) -> ForkPlan:
         """What a fork of this run would keep and what it would do anew."""

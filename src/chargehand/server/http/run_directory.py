@@ -135,6 +135,12 @@ class RunDirectory:
         if await self.namespace_of(run) != namespace:
             raise UnknownRun(run)
 
+    async def has_begun(self, run: str) -> bool:
+        """Whether the journal has events of this run."""
+        with suppress(UnknownRun):
+            return (await self.records.read(run)).seq > 0
+        return False
+
     async def namespace_of(self, run: str) -> str:
         """The namespace of a run; a nested one has that of the run above it."""
         origin = await self._origin(run)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from chargehand.errors import UsageError
+from chargehand.errors import NotLeading, UsageError
 from chargehand.facts.limits import tightened
 from chargehand.journal.base import load_value
 from chargehand.server.http import run_views as views
@@ -26,7 +26,7 @@ from chargehand.server.http.run_shapes import (
     Snapshot,
     TaskRow,
 )
-from chargehand.supervisor.requests import RunOptions, request_or_plan
+from chargehand.supervisor.requests import RunOptions, request_or_plan, run_id
 
 #: bytes of one payload that are sent unless all of it is asked for
 MOST_PAYLOAD = 256 * 1024
@@ -106,8 +106,16 @@ def run_routes(api: ApiContext) -> APIRouter:
         wanted = await body_of(request, RunRequest)
         if idempotency_key and wanted.key and wanted.key != idempotency_key:
             raise Refusal(422, "KeysDiffer", "the header Idempotency-Key and `key` differ")
-        terms = await _terms(api, wanted, grant.namespace, idempotency_key or wanted.key)
-        run = await api.boss.submit(request_or_plan(wanted.request, wanted.plan), **terms)
+        key = idempotency_key or wanted.key
+        terms = await _terms(api, wanted, grant.namespace, key)
+        try:
+            run = await api.boss.submit(request_or_plan(wanted.request, wanted.plan), **terms)
+        except NotLeading:
+            # Another server leads the run of this key; that it is of this request was checked before.
+            known = "" if key is None else run_id(key, grant.namespace)
+            if not known or not await api.runs.has_begun(known):
+                raise
+            return json_response(RunAccepted(known), 202)
         return json_response(RunAccepted(run.id), 202)
 
     _add_live_routes(router, api)
