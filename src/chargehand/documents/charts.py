@@ -1,7 +1,7 @@
 """Bar and line charts as SVG. Each bar and point has a title that a pointer shows and a reader can read."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from html import escape
@@ -69,6 +69,47 @@ def line_chart_svg(
     def y(value: Fraction) -> float:
         return 16 + float((high - value) / rise * (_HEIGHT - 72))
 
+    drawn = _axes(axis, ticks, x, y)
+    for place, (name, line) in enumerate(numbers.items()):
+        colour = _COLOURS[place % len(_COLOURS)]
+        for part in _unbroken(line):
+            points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in part)
+            drawn.append(
+                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            )
+        for i, at in enumerate(axis):
+            told = f"{escape(name)}, {escape(at)}"
+            if i not in line:
+                drawn.append(
+                    f'<text class="bad" x="{x(i):.1f}" y="{16 + 16 * place}" text-anchor="middle">missing'
+                    f"<title>{told}: missing</title></text>"
+                )
+                continue
+            drawn.append(
+                f'<circle cx="{x(i):.1f}" cy="{y(line[i]):.1f}" r="3" fill="{colour}">'
+                f"<title>{told}: {escape(str(lines[name][i]))}</title></circle>"
+            )
+            if lines[name][i] in unfound:
+                drawn.append(
+                    f'<text class="bad" x="{x(i):.1f}" y="{y(line[i]) - 7:.1f}" text-anchor="middle">{NOT_FOUND}</text>'
+                )
+        row, column = divmod(place, _NAMES)
+        left, top = _EDGE + column * 160, _HEIGHT - 20 + row * 20
+        drawn.append(
+            f'<rect x="{left}" y="{top}" width="10" height="10" rx="2" fill="{colour}"/>'
+            f'<text x="{left + 16}" y="{top + 9}">{escape(_short(name, 22))}</text>'
+        )
+    rows_below = max(len(numbers) - 1, 0) // _NAMES
+    return _svg(title, _HEIGHT + 20 * rows_below, drawn)
+
+
+def _axes(
+    axis: Sequence[str],
+    ticks: Mapping[Fraction, str],
+    x: Callable[[int], float],
+    y: Callable[[Fraction], float],
+) -> list[str]:
+    """The values with their lines, and the names below, of which a few are enough."""
     drawn = [
         f'<text class="soft" x="{_EDGE - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{label}</text>'
         f'<line x1="{_EDGE}" x2="{_WIDTH - _EDGE}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="var(--line)"/>'
@@ -80,37 +121,7 @@ def line_chart_svg(
         for i, at in enumerate(axis)
         if i % every_nth == 0
     ]
-    for place, (name, line) in enumerate(numbers.items()):
-        colour = _COLOURS[place % len(_COLOURS)]
-        for part in _unbroken(line):
-            points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in part)
-            drawn.append(
-                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-            )
-        drawn += [
-            f'<circle cx="{x(i):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}">'
-            f"<title>{escape(name)}, {escape(axis[i])}: {escape(str(lines[name][i]))}</title></circle>"
-            for i, value in line.items()
-        ]
-        drawn += [
-            f'<text class="bad" x="{x(i):.1f}" y="{y(value) - 7:.1f}" text-anchor="middle">{NOT_FOUND}</text>'
-            for i, value in line.items()
-            if lines[name][i] in unfound
-        ]
-        drawn += [
-            f'<text class="bad" x="{x(i):.1f}" y="{16 + 16 * place}" text-anchor="middle">missing'
-            f"<title>{escape(name)}, {escape(axis[i])}: missing</title></text>"
-            for i in range(len(axis))
-            if i not in line
-        ]
-        row, column = divmod(place, _NAMES)
-        left, top = _EDGE + column * 160, _HEIGHT - 20 + row * 20
-        drawn.append(
-            f'<rect x="{left}" y="{top}" width="10" height="10" rx="2" fill="{colour}"/>'
-            f'<text x="{left + 16}" y="{top + 9}">{escape(_short(name, 22))}</text>'
-        )
-    rows_below = max(len(numbers) - 1, 0) // _NAMES
-    return _svg(title, _HEIGHT + 20 * rows_below, drawn)
+    return drawn
 
 
 def _unbroken(line: Mapping[int, Fraction]) -> list[list[tuple[int, Fraction]]]:

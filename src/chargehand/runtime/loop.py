@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakSet, WeakValueDictionary
 
 from chargehand.clock import Clock
@@ -67,14 +67,13 @@ from chargehand.notify.run_notices import RunNotices
 from chargehand.past_runs import spent_below
 from chargehand.roles.roster import Member
 from chargehand.runtime.attempt_factory import AttemptFactory
+from chargehand.runtime.blocked_writes import NO_ROOM, BlockedWrites
 from chargehand.runtime.command_inbox import CommandInbox
 from chargehand.runtime.log_lines import log_events
 from chargehand.runtime.wait_warnings import SILENCE, WaitWarnings
 from chargehand.runtime.watchdog import Watchdog
 
 log = logging.getLogger("chargehand")
-
-T = TypeVar("T")
 
 Hook: TypeAlias = Callable[[str, Any], object]
 
@@ -99,8 +98,6 @@ class Leading(NamedTuple):
 
 #: how often a journal that is full, locked or read-only is tried again
 RETRY_WRITE = timedelta(seconds=1)
-#: the journal cannot be written, and waiting alone does not help
-NO_ROOM = (JournalFull, JournalReadOnly)
 #: seconds from one look at a lease that is to be renewed to the next
 
 RENEWAL = 0.0625
@@ -153,14 +150,7 @@ class Runtime:
             self, clock, attempts.spill, self._board_for, nesting=self, planning=self, texts=texts
         )
         self._inbox: list[RunMessage] = []
-        #: by run that waits for that: why its events cannot be written
-        self._blocked: dict[str, JournalError] = {}
-        #: set while nothing can be written for want of room or of the right to write
-        self._is_stalled = asyncio.Event()
-        #: done when what was decided last is written; None if it is
-        self._writing: asyncio.Future[None] | None = None
-        #: letters that are opened before a command; it may have given up waiting for that
-        self._opening: set[asyncio.Task[None]] = set()
+        self._blocked = BlockedWrites()
         self._wake = asyncio.Event()
         self._quiet = asyncio.Event()
         self._is_freed = False
@@ -225,59 +215,26 @@ class Runtime:
 
         Raises the error of the journal if nothing can be written: the command would wait for long.
         """
-        self._refuse_blocked()
+        self._blocked.refuse()
         opening = self.loop.create_task(self._command_inbox.open_letters(run))
-        self._opening.add(opening)
-        opening.add_done_callback(self._opened)
-        await self.unless_stalled(opening)
-
-    def _opened(self, opening: "asyncio.Task[None]") -> None:
-        self._opening.discard(opening)
-        if not opening.cancelled():
-            opening.exception()  # who still waits has it
+        self._blocked.keep(opening)
+        await self._blocked.unless_stalled(opening)
 
     async def command(self, run: str, event: Event) -> Event | None:
         """`propose` for somebody who waits for a reply: raises the error of the journal if nothing can be written.
 
         What was proposed is then not forgotten: it is written once that is possible.
         """
-        return await self.unless_stalled(self._propose(run, event))
-
-    async def unless_stalled(self, done: "asyncio.Future[T]") -> T:
-        """What this returns, once it is done. Raises the error of the journal if that waits for room."""
-        stalled = self.loop.create_task(self._is_stalled.wait())
-        try:
-            waited: set[asyncio.Future[Any]] = {done, stalled}
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stalled.cancel()
-        error = self._no_room
-        if not done.done() and error is not None:
-            fact = str(error).partition("; ")[0]
-            raise type(error)(
-                f"{fact}; this is not stored yet: it waits, and takes effect when the journal can be written "
-                "again, unless this process ends before"
-            )
-        return await done
+        return await self._blocked.unless_stalled(self._propose(run, event))
 
     async def settled(self) -> None:
         """Return once the journal has all that was decided so far. Raises its error if that waits for room."""
-        if self._writing is not None:
-            await self.unless_stalled(self._writing)
+        await self._blocked.settled()
 
     @property
     def journal_error(self) -> JournalError | None:
         """Why nothing can be written just now; None if it can."""
-        return next(iter(self._blocked.values()), None)
-
-    @property
-    def _no_room(self) -> JournalError | None:
-        return next((each for each in self._blocked.values() if isinstance(each, NO_ROOM)), None)
-
-    def _refuse_blocked(self) -> None:
-        error = self._no_room
-        if error is not None:
-            raise type(error)(*error.args)
+        return self._blocked.error
 
     def claim(self, run: str) -> asyncio.Lock:
         """To be held while a run is begun or taken over: two callers at once would both lead it."""
@@ -381,7 +338,7 @@ class Runtime:
         """
         if self.kernel.is_draining:
             raise UsageError("the supervisor is stopping and takes no new runs")
-        self._refuse_blocked()
+        self._blocked.refuse()
         run = requested.run
         taken = await self._taken_over(requested)  # first: the run that it names may not be there
         if may_exist and self.leads(run):
@@ -637,15 +594,12 @@ class Runtime:
             self._is_freed = False
             batch = self.kernel.decide(messages, self._clock.now())
             if batch.entries:
-                self._writing = self.loop.create_future()
                 try:
-                    await self._write(batch)
+                    with self._blocked.writing():
+                        await self._write(batch)
                 except BaseException:
                     self._unanswered = [ticket for ticket, _ in batch.tickets]
                     raise
-                finally:
-                    self._writing.set_result(None)
-                    self._writing = None
             self._carry_out(batch)
             if batch.broken:
                 await self._part_with(batch)
@@ -779,26 +733,15 @@ class Runtime:
                     with contextlib.suppress(JournalError):
                         await self.journal.leases.release(run, live_run.epoch)
                     return
-                self._block(run, error)
+                self._blocked.add(run, error)
                 if not is_told:
                     log.warning("journal_not_writable run=%s error=%s; trying again", run, error)
                     is_told = True
                 await asyncio.sleep(RETRY_WRITE.total_seconds())
             else:
-                self._unblock(run)
+                self._blocked.remove(run)
                 self._publish(run, events, live_run)
                 return
-
-    def _block(self, run: str, error: JournalError) -> None:
-        self._blocked[run] = error
-        if isinstance(error, NO_ROOM):
-            self._is_stalled.set()
-
-    def _unblock(self, run: str) -> None:
-        if self._blocked:
-            self._blocked.pop(run, None)
-            if self._no_room is None:
-                self._is_stalled.clear()
 
     def _publish(self, run: str, events: list[Event], live_run: LiveRun) -> None:
         if log.isEnabledFor(logging.INFO):
@@ -841,7 +784,7 @@ class Runtime:
     def _lose(self, run: str, error: JournalError, batch: Batch) -> None:
         """This run is led here no longer: stop all that is done for it, and say so."""
         log.warning("run_lost run=%s error=%s", run, error)
-        self._unblock(run)
+        self._blocked.remove(run)
         live_run = batch.ended.pop(run, None) or self.kernel.runs.get(run)
         unwritten = {id(event) for event in batch.entries[run]}
         batch.tickets = [
