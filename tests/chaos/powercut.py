@@ -22,7 +22,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.journal import leases as nodes
-from chargehand.journal import writer
+from chargehand.journal import sqlite_writer
 
 from . import client
 from .oracle import Line, Verdict, check_effects, check_ended, read_journal, verify
@@ -192,8 +192,8 @@ def record(folder: Path, seed: int, durability: str = "strict") -> list[Op]:
     how = {"durability": durability, "vfs": name}
     keys = [f"a{number}" for number in range(random.Random(f"A6 {seed}").randint(1, 3))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "CHECKPOINT_PAGES", CHECKPOINT_PAGES)
-        patch.setattr(writer, "INTERVAL", MARK_INTERVAL)
+        patch.setattr(sqlite_writer, "CHECKPOINT_PAGES", CHECKPOINT_PAGES)
+        patch.setattr(sqlite_writer, "INTERVAL", MARK_INTERVAL)
         patch.setattr(os, "fsync", recorder.fsync)
         asyncio.run(lead(folder / "runs.db", "first", keys, recorder, **how))
         asyncio.run(lead(folder / "runs.db", "second", [*keys, "b"], recorder, **how))

@@ -9,8 +9,8 @@ import pytest
 
 import chargehand as ch
 from chargehand.cli import ask_person
-from chargehand.cli.run_events import RunView, WatchOptions
 from chargehand.cli.run_session import RunSession
+from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.errors import UnknownRun
 from chargehand.facts.events import PersonAsked, QuestionAnswered
 from chargehand.facts.outcome import Question

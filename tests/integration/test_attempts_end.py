@@ -18,8 +18,8 @@ from chargehand.engines.local_engine import GRACE, STOP_GRACE, LocalEngine
 from chargehand.facts.outcome import Cancelled, Done, Failed
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
-from chargehand.runtime import watchdog
-from chargehand.runtime.watchdog import Watchdog
+from chargehand.runtime import loop_watchdog
+from chargehand.runtime.loop_watchdog import Watchdog
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan
 
@@ -236,7 +236,7 @@ def test_b5_what_blocks_the_event_loop_is_named_with_its_stack_while_it_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The blocking code itself waits until it was named: were that said afterwards, it would give up."""
-    monkeypatch.setattr(watchdog, "STALL", 0.05)
+    monkeypatch.setattr(loop_watchdog, "STALL", 0.05)
     named = threading.Event()
     texts: list[str] = []
 
@@ -270,14 +270,16 @@ def test_b5_what_blocks_the_event_loop_is_named_with_its_stack_while_it_blocks(
     ("inner", "said"),
     [
         (["<frozen importlib._bootstrap>", "/lib/genai_prices/data.py"], "imported"),
-        ([watchdog.__file__], "chargehand itself"),
+        ([loop_watchdog.__file__], "chargehand itself"),
         (["/srv/me/worker.py"], "process=True"),
     ],
 )
 def test_the_watchdog_advises_on_what_blocks_and_not_on_a_worker(
     inner: list[str], said: str
 ) -> None:
-    assert said in watchdog.advice(["/lib/asyncio/base_events.py", watchdog.__file__, *inner])
+    assert said in loop_watchdog.advice(
+        ["/lib/asyncio/base_events.py", loop_watchdog.__file__, *inner]
+    )
 
 
 async def test_a_loop_that_answers_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -288,7 +290,7 @@ async def test_a_loop_that_answers_is_not_named(caplog: pytest.LogCaptureFixture
                 dog.look()
                 await asyncio.sleep(0)
         assert not caplog.records
-        dog._asked_at = time.monotonic() - 2 * watchdog.STALL
+        dog._asked_at = time.monotonic() - 2 * loop_watchdog.STALL
         dog.look()
         dog.look()
         assert caplog.text.count("event_loop_blocked") == 1

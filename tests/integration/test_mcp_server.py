@@ -30,7 +30,7 @@ from chargehand.facts.outcome import Question
 from chargehand.facts.value import Value
 from chargehand.models.base import ToolCall
 from chargehand.server.mcp import McpTools, serve_http, server_for
-from chargehand.server.mcp.client_updates import LONGEST_EVIDENCE, form_of
+from chargehand.server.mcp.connected_client import LONGEST_EVIDENCE, form_of
 from chargehand.tools.files import files
 from chargehand.tools.mcp import mcp_server
 

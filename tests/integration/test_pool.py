@@ -37,7 +37,7 @@ from chargehand.patterns.pool import (
     supervisor_worker_workflow,
 )
 from chargehand.patterns.pool.attempt import PoolAttempt
-from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 
 Task = dict[str, Any]
 

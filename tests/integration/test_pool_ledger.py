@@ -32,7 +32,7 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.facts.value import Value
 from chargehand.journal.base import Entry
-from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NODES = ("n1", "n2", "n3")

@@ -87,7 +87,7 @@ async def test_j12_a_head_mark_that_cannot_be_written_now_is_written_later(
         write(self, mark)
 
     monkeypatch.setattr(HeadMark, "write", refuse_first)
-    monkeypatch.setattr("chargehand.journal.writer.INTERVAL", 0.01)
+    monkeypatch.setattr("chargehand.journal.sqlite_writer.INTERVAL", 0.01)
     async with SqliteJournal(path) as journal:
         await journal.append("run", notes("one"))
         await until(lambda: b'"commit":1,' in mark_of(path))

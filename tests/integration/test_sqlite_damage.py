@@ -274,7 +274,7 @@ async def test_a11_a_journal_that_died_before_its_first_head_mark_opens(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("chargehand.journal.writer.Writer._write_mark", lambda _: None)
+        patched.setattr("chargehand.journal.sqlite_writer.Writer._write_mark", lambda _: None)
         async with SqliteJournal(path) as journal:
             await journal.append("run", notes("one"))
             await journal.append("run", notes("two"))

@@ -26,15 +26,15 @@ from chargehand.cli.options import (
 from chargehand.cli.plan_input import given_plan, given_request
 from chargehand.cli.prune import retention_of, retention_options
 from chargehand.cli.run import display_option, is_live_wanted, request_options, run_terms
-from chargehand.cli.run_events import WatchOptions
+from chargehand.cli.run_view import WatchOptions
 from chargehand.cli.web_options import web_options, web_options_of
 from chargehand.facts.events import Event, RunFinished, RunLed
 from chargehand.facts.retention import Retention
 from chargehand.interrupt_signals import counting_signals
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.crew_offer import servers_of
-from chargehand.supervisor.runtimes import GRACE
+from chargehand.supervisor.crew_advertisement import servers_of
+from chargehand.supervisor.runtime_lifetime import GRACE
 
 if TYPE_CHECKING:
     from chargehand.server.http.web_server import WebOptions, WebServer

@@ -7,8 +7,8 @@ from typing import Any
 
 from chargehand.cli import output
 from chargehand.cli.options import again
-from chargehand.cli.run_events import RunView, WatchOptions
 from chargehand.cli.run_session import RunSession
+from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.decisions.budget import NESTED
 from chargehand.errors import JournalError, UnknownRun
 from chargehand.facts.events import AttemptStarted, RunLed, RunReleased, RunRequested, StepStarted
@@ -17,7 +17,7 @@ from chargehand.presentation.status_words import BELOW, process_words
 from chargehand.runtime.command_inbox import Submission
 from chargehand.settings import Choice, JournalPlace, journal_place
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.crew_offer import Server, servers_of
+from chargehand.supervisor.crew_advertisement import Server, servers_of
 
 #: seconds between two looks at whether anybody leads the run
 LOOK = 1.0

@@ -25,8 +25,8 @@ from chargehand.cli.options import (
     worker_option,
 )
 from chargehand.cli.plan_input import given_plan, given_request, review
-from chargehand.cli.run_events import RunView, WatchOptions
 from chargehand.cli.run_session import RunSession
+from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.decisions.schedule import RunState
 from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
@@ -36,7 +36,7 @@ from chargehand.person_at_terminal import is_terminal
 from chargehand.presentation.status_words import process_words
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.crew_offer import Server
+from chargehand.supervisor.crew_advertisement import Server
 from chargehand.supervisor.requests import RunOptions
 
 

@@ -15,7 +15,7 @@ from chargehand.cli import output
 from chargehand.cli.ask_person import Prompt, TerminalPrompt, ask
 from chargehand.cli.options import again
 from chargehand.cli.run_details import ended_json
-from chargehand.cli.run_events import RunView, WatchOptions
+from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.decisions.budget import OVER_BUDGET
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.wait_reasons import Cause
@@ -30,7 +30,7 @@ from chargehand.presentation.question_words import question_lines
 from chargehand.presentation.status_words import nested_in
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.runtimes import GRACE
+from chargehand.supervisor.runtime_lifetime import GRACE
 
 
 class Exit(IntEnum):

@@ -25,7 +25,7 @@ from chargehand.presentation.progress_lines import item_counts, task_counts
 from chargehand.presentation.status_words import is_nested, looked_at, process_words
 from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.crew_offer import Server, servers_of
+from chargehand.supervisor.crew_advertisement import Server, servers_of
 
 #: of a run that are shown; `--json` has them all
 MOST_WAITS = 5

@@ -63,7 +63,7 @@ from chargehand.journal.postgres_reader import (
     all_heads,
     unread_mail,
 )
-from chargehand.journal.postgres_storage import PostgresStorage, clear_deleted
+from chargehand.journal.postgres_run_deletion import PostgresStorage, clear_deleted
 from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
 from chargehand.journal.postgres_writer import (
     POLL,

@@ -47,10 +47,10 @@ from chargehand.journal.reader import (
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
 from chargehand.journal.sqlite_errors import threads_wanted
-from chargehand.journal.sqlite_storage import SqliteStorage
+from chargehand.journal.sqlite_run_deletion import SqliteStorage
 from chargehand.journal.sqlite_streams import SqliteStreams
 from chargehand.journal.sqlite_transaction import Append, Transaction
-from chargehand.journal.writer import Writer
+from chargehand.journal.sqlite_writer import Writer
 
 log = logging.getLogger("chargehand.journal")
 

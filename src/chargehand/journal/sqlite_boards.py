@@ -53,7 +53,7 @@ from chargehand.journal.sqlite_transaction import (
     Transaction,
     head_of,
 )
-from chargehand.journal.writer import Writer
+from chargehand.journal.sqlite_writer import Writer
 
 #: notes that are rather all looked at than walked through in order until enough are found. With a
 #: million notes, the rarest facet above it fills a hundred within 20,000 probes

@@ -9,8 +9,9 @@ from chargehand.journal.reader import EventSource, EventWalk, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
 from chargehand.journal.sqlite_errors import damaged
-from chargehand.journal.sqlite_storage import revive
+from chargehand.journal.sqlite_run_deletion import revive
 from chargehand.journal.sqlite_transaction import HeadRow, Transaction
+from chargehand.journal.sqlite_writer import Writer
 from chargehand.journal.stream_copies import (
     check_chain,
     keys_to_add,
@@ -19,7 +20,6 @@ from chargehand.journal.stream_copies import (
     stored_row,
     undecoded,
 )
-from chargehand.journal.writer import Writer
 
 
 class SqliteStreams:

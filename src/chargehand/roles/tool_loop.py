@@ -26,7 +26,7 @@ from chargehand.roles.material import told_to_worker
 from chargehand.roles.model_calls import DurableModelCaller, in_fewer_words, unusable
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
-from chargehand.roles.task_stream import TaskStream
+from chargehand.roles.token_stream import TaskStream
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.toolbox import Toolbox
 

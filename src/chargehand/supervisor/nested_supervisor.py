@@ -19,7 +19,7 @@ from chargehand.supervisor.nested_runs import origin_of, outcome_from, terms_for
 from chargehand.supervisor.requests import RunParent
 from chargehand.supervisor.run_control import RunControl
 from chargehand.supervisor.run_start import RunStart
-from chargehand.supervisor.runtimes import Runtimes
+from chargehand.supervisor.runtime_lifetime import Runtimes
 
 
 class NestedSupervisor:

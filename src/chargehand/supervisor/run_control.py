@@ -64,7 +64,7 @@ from chargehand.runtime.command_inbox import (
     unpause_mail,
     why_closed,
 )
-from chargehand.supervisor.runtimes import GRACE, Runtimes
+from chargehand.supervisor.runtime_lifetime import GRACE, Runtimes
 
 if TYPE_CHECKING:
     from chargehand.roles.board import Board

@@ -9,7 +9,7 @@ from chargehand.models.base import ModelRequest, Role, ToolCall, ToolSpec
 from chargehand.models.offline.arguments import Proposal, proposal_for
 from chargehand.models.offline.clauses import clauses
 from chargehand.models.offline.conversation import Conversation, decoded, excerpts_of
-from chargehand.models.offline.passages import answer
+from chargehand.models.offline.sentence_answers import answer
 from chargehand.models.offline.table_calls import table_calls
 from chargehand.models.offline.tool_choice import Router
 

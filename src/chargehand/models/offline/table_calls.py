@@ -6,7 +6,7 @@ from typing import Any
 from chargehand.models.base import ToolSpec
 from chargehand.models.offline.arguments import SUM, Proposal
 from chargehand.models.offline.conversation import Conversation, Found, decoded, tables_in
-from chargehand.models.offline.sheets import profile_sql, sheet_of
+from chargehand.models.offline.table_profiles import profile_sql, sheet_of
 from chargehand.models.offline.table_question import TableQuestion
 from chargehand.models.offline.table_sql import Query
 from chargehand.models.offline.words import roots

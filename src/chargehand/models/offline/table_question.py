@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.models.offline.periods import PERIOD, period_in
-from chargehand.models.offline.sheets import Column, Sheet, literal
+from chargehand.models.offline.table_profiles import Column, Sheet, literal
 from chargehand.models.offline.table_sql import MOST_ROWS, Condition, Query
 from chargehand.models.offline.words import COUNTS, LIGHT, root, roots, word_set
 

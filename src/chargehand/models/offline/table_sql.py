@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from chargehand.models.offline.sheets import Column, Sheet, quoted
+from chargehand.models.offline.table_profiles import Column, Sheet, quoted
 
 #: that are told one by one
 MOST_ROWS = 20

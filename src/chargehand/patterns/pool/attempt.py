@@ -34,7 +34,7 @@ from chargehand.facts.events import (
 from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.outcome import Cancelled, Outcome
 from chargehand.journal.base import Journal
-from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member, Roster

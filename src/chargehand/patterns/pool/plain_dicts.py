@@ -15,7 +15,7 @@ from chargehand.facts.board import Block, Note, Segment
 from chargehand.facts.failure_policy import ABOUT_FAILURE
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Question
 from chargehand.facts.value import Value
-from chargehand.patterns.pool.request_state import PoolRun
+from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.roles.data_fences import words_of
 
 _STATUS = {

@@ -15,7 +15,7 @@ from chargehand.facts import argument_checks as checks
 from chargehand.facts.events import Event
 from chargehand.journal.base import Journal, Mail, Tail
 from chargehand.notify.run_notices import RunNotices
-from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.runtime.command_inbox import told_by
 
 log = logging.getLogger("chargehand.pool")

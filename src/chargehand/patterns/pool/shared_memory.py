@@ -26,7 +26,7 @@ from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
 from chargehand.patterns.pool.attempt import Execution
 from chargehand.patterns.pool.plain_dicts import InsightWriting, block_of, insight_of
-from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.board import Board
 from chargehand.roles.run_notes import ALL_RUNS

@@ -17,6 +17,7 @@ from chargehand.journal.base import Key
 from chargehand.patterns.pool import plain_dicts
 from chargehand.patterns.pool.answer import answer_form
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
+from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_division import (
     Available,
     DelegatedTask,
@@ -24,7 +25,6 @@ from chargehand.patterns.pool.request_division import (
     checked_number,
     delegated,
 )
-from chargehand.patterns.pool.request_state import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_store import telling
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.roles.resources import Resources

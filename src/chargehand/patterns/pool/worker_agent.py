@@ -24,7 +24,7 @@ from chargehand.patterns.pool.attempt import Execution, PoolAttemptEnded
 from chargehand.patterns.pool.memory_tools import MemoryWorker, MockedWorker
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.plain_dicts import named_in, question_form, task_form, tasks_in
-from chargehand.patterns.pool.request_state import PoolRun
+from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker

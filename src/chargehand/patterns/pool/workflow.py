@@ -18,8 +18,8 @@ from chargehand.facts.plan import Task
 from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.plain_dicts import has_failed, questions_in
+from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.patterns.pool.request_division import checked_number
-from chargehand.patterns.pool.request_state import PoolRun
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.supervisor_agent import SupervisorAgent
 from chargehand.patterns.pool.worker_agent import WorkerAgent

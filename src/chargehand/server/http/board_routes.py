@@ -16,7 +16,7 @@ from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import Refusal, json_response
 from chargehand.server.http.event_json import preview_of
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
-from chargehand.server.http.run_records import RunRecord
+from chargehand.server.http.run_cache import RunRecord
 
 #: versions of a block that are returned
 MOST_VERSIONS = 50

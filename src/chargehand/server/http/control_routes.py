@@ -13,7 +13,7 @@ from chargehand.errors import UsageError
 from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import Refusal, json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
-from chargehand.server.http.run_records import RunRecord
+from chargehand.server.http.run_cache import RunRecord
 from chargehand.server.http.run_routes import RunAccepted
 from chargehand.supervisor.requests import run_id
 

@@ -36,7 +36,7 @@ from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import Refusal, fault_json, json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.question_routes import AnswerTaken, answered, taken_by
-from chargehand.server.http.run_records import RunRecord
+from chargehand.server.http.run_cache import RunRecord
 
 #: the block of a run's board that holds the plan as a person has edited it
 DRAFT = "plan draft"

@@ -17,7 +17,7 @@ from chargehand.server.http import run_views as views
 from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import json_response
 from chargehand.server.http.openapi_schemas import returns
-from chargehand.server.http.run_records import RunRecord
+from chargehand.server.http.run_cache import RunRecord
 
 
 class ResultView(Struct, frozen=True, kw_only=True):

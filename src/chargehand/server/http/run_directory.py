@@ -19,7 +19,7 @@ from chargehand.presentation.status_words import SUBMITTED, UNREADABLE, is_neste
 from chargehand.result import RunResult
 from chargehand.runtime.command_inbox import answers_in, submission_of, submissions
 from chargehand.server.http import run_views as views
-from chargehand.server.http.run_records import AskedQuestion, RunRecord, RunRecords
+from chargehand.server.http.run_cache import AskedQuestion, RunRecord, RunRecords
 from chargehand.server.http.run_shapes import (
     AnsweredView,
     ChildView,

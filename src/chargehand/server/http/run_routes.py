@@ -17,7 +17,7 @@ from chargehand.server.http.error_bodies import JSON_TYPE, Refusal, json_respons
 from chargehand.server.http.event_json import event_json
 from chargehand.server.http.event_stream import RunStream
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
-from chargehand.server.http.run_records import RunRecord
+from chargehand.server.http.run_cache import RunRecord
 from chargehand.server.http.run_shapes import (
     CallList,
     CallRow,

@@ -23,7 +23,7 @@ from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Plan, item_id, item_of
 from chargehand.journal.base import Process
 from chargehand.presentation.status_words import SUBMITTED
-from chargehand.server.http.run_records import AskedQuestion, CallRecord, RunRecord
+from chargehand.server.http.run_cache import AskedQuestion, CallRecord, RunRecord
 from chargehand.server.http.run_shapes import (
     AnsweredView,
     AttemptRow,

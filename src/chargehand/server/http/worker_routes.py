@@ -18,10 +18,10 @@ from chargehand.roles.roster import Member
 from chargehand.server.http.api_context import ApiContext, Caller, CrewAdmin
 from chargehand.server.http.error_bodies import Refusal, json_response
 from chargehand.server.http.openapi_schemas import returns
-from chargehand.server.http.run_records import RunRecord
+from chargehand.server.http.run_cache import RunRecord
 from chargehand.server.http.server_routes import model_of
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.crew_offer import CrewOffer, offer_of
+from chargehand.supervisor.crew_advertisement import CrewOffer, offer_of
 
 #: missed heartbeats after which a process counts as late, and as lost
 LATE, LOST = 2, 5

@@ -18,7 +18,7 @@ from chargehand.facts.plan import Plan
 from chargehand.presentation.run_listener import RunListener
 from chargehand.presentation.status_words import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
-from chargehand.server.mcp.client_updates import AnyContext, ClientQuestions, McpClient, is_taken
+from chargehand.server.mcp.connected_client import AnyContext, ClientQuestions, McpClient, is_taken
 from chargehand.server.mcp.run_updates import Follower
 from chargehand.server.mcp.tool_replies import (
     PlanReply,

@@ -16,7 +16,7 @@ from chargehand.journal.reader import EventSource, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import all_rows, facet_number
 from chargehand.journal.sqlite_transaction import HeadRow, Transaction
-from chargehand.journal.writer import Writer
+from chargehand.journal.sqlite_writer import Writer
 
 #: events of deleted runs that one transaction clears away: a few milliseconds, in which no append is written
 PIECE = 200
