@@ -108,13 +108,16 @@ async def test_a_run_is_paused_changed_and_read(tmp_path: Path) -> None:
         assert stale.value.version == 2
         await client.unpause(run)
         await served.until(run, "waiting", "running")
-        heard = client.events(run, tokens=True)
-        while not boss.text_streams.wants_tokens(run):
-            first = await anext(heard)
-            assert first["kind"] != "TaskPiece"
+
+        async def heard() -> list[dict[str, Any]]:
+            return [event async for event in client.events(run, tokens=True)]
+
+        hearing = asyncio.create_task(heard())
+        while not boss.text_streams.wants_tokens(run):  # from when it has read what is past
+            await asyncio.sleep(0)
         (question,) = await client.questions(run)
         await client.answer(question["id"], "red")
-        told = [event async for event in heard]
+        told = await hearing
         written = "".join(each["text"] for each in told if each["kind"] == "TaskPiece")
         assert written == "a b c"
         kinds = {event["kind"] async for event in client.events(run)}
