@@ -270,8 +270,8 @@ class RunResult:
 
     @property
     def limits(self) -> Limits:
-        """The limits it was requested with."""
-        return self._led.schedule.limits
+        """The limits it was requested with, with the budget as it is now."""
+        return self._led.limits
 
     @property
     def taint(self) -> tuple[str, ...]:

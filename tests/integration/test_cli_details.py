@@ -135,6 +135,10 @@ def test_notes_and_blocks_are_those_of_the_board(chargehand: Call) -> None:
     lines = chargehand("notes", "last", "--author", "reader", "--json").stdout.splitlines()
     assert {json.loads(line)["author"] for line in lines} == {"reader"}
     assert "no such notes" in chargehand("notes", "last", "--segment", "none").stderr
+    written = chargehand("notes", "last", "--json").stdout.splitlines()
+    assert {json.loads(line)["segment"] for line in written} == {"notes"}, "nothing of the run"
+    assert len(chargehand("notes", "last", "--all", "--json").stdout.splitlines()) > len(written)
+    assert "--all adds" in chargehand("notes", "last", "--tag", "none").stderr
     block = chargehand("blocks", "last").stdout
     assert block.startswith("totals  version ")
     versions = chargehand("blocks", "last", "totals", "--json").stdout.splitlines()

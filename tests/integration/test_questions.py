@@ -204,6 +204,28 @@ async def test_answers_that_race_from_many_processes_are_recorded_once(
     assert set(results) == {"taken", "QuestionTaken"}, "and the others that they were late"
 
 
+async def test_who_answers_elsewhere_in_the_same_moment_as_another_at_the_leader_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "runs.db"
+    async with (
+        ch.Supervisor([asker], journal=journal) as leader,
+        ch.Supervisor([], journal=journal) as other,
+    ):
+        run = await leader.submit(make_plan(make_task("a", "asker")))
+        (question,) = await asked_by(leader, run.id)
+        post = other.journal.mail.post
+
+        async def too_late(mail: Any) -> bool:
+            await leader.answer(question.id, "red", by="ada")
+            return await post(mail)
+
+        monkeypatch.setattr(other.journal.mail, "post", too_late)
+        with pytest.raises(ch.errors.QuestionTaken, match="ada"):
+            await other.answer(question.id, "blue", by="bob")
+        assert (await run.wait()).output == "red"
+
+
 @pytest.mark.parametrize("levels", [1, 2])
 def test_a_run_that_waits_for_people_below_uses_up_no_active_time(levels: int) -> None:
     """Five hours of patience, and an hour of active time at every level."""

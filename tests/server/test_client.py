@@ -96,6 +96,8 @@ async def test_a_run_is_paused_changed_and_read(tmp_path: Path) -> None:
         await client.pause(run, "lunch")
         await served.until(run, "paused")
         await client.change_budget(run, calls=10)
+        assert (await served.get(f"runs/{run}/cost"))["budget"]["calls"] == 10
+        assert (await served.get(f"runs/{run}/snapshot"))["run"]["limits"]["calls"] == 10
         read = await client.plan(run)
         assert read.plan is not None
         assert (read.version, read.editable, read.review) == (1, ("w", "c"), None)

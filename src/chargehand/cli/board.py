@@ -8,7 +8,7 @@ import click
 from chargehand.cli import output
 from chargehand.cli.find_run import with_run
 from chargehand.cli.options import journal_option, json_option
-from chargehand.facts.board import Block, Label, Note, NoteOrder
+from chargehand.facts.board import Block, Label, Note, NoteOrder, board_of_run
 from chargehand.journal.base import Head, load_value
 from chargehand.patterns.groups.messages import Message, MessageStream
 from chargehand.presentation.live_frame import StyledText
@@ -56,32 +56,49 @@ def talk(run_id: str, journal: str, *, as_json: bool) -> None:
     "--segment", default="", help="Only notes of this segment, such as results or errors."
 )
 @click.option("--author", default="", help="Only notes of this author.")
+@click.option("--tag", "tags", multiple=True, help="Only notes with this tag; may be repeated.")
+@click.option(
+    "--all",
+    "has_events",
+    is_flag=True,
+    help="Also what happened to the run, which its board shows as notes.",
+)
 @click.option(
     "--most", type=click.IntRange(1), default=100, metavar="N", help="How many; the newest."
 )
 @json_option("One JSON object per note.")
 def notes(
-    run_id: str, journal: str, *, segment: str, author: str, most: int, as_json: bool
+    run_id: str,
+    journal: str,
+    *,
+    segment: str,
+    author: str,
+    tags: tuple[str, ...],
+    has_events: bool,
+    most: int,
+    as_json: bool,
 ) -> None:
-    """Print the notes on the board of a RUN, the newest first."""
+    """Print the notes that were written on the board of a RUN, the newest first."""
 
     async def found(boss: Supervisor, head: Head) -> Sequence[Note]:
-        board = boss.board(run=head.stream)
+        run = head.stream
+        board = boss.board(run=run) if has_events else boss.board(board_of_run(run))
         segments = [segment] if segment else None
         return await board.notes(
-            order=NoteOrder.NEWEST, limit=most, segments=segments, author=author
+            order=NoteOrder.NEWEST, limit=most, segments=segments, author=author, tags=tags
         )
 
     shown = asyncio.run(with_run(run_id, journal, found))
     if not shown and not as_json:
-        output.say("there are no such notes on the board of this run")
+        more = "" if has_events else "; --all adds what happened to the run"
+        output.say(f"there are no such notes on the board of this run{more}")
     for note in shown:
         if as_json:
             output.as_json({**_facts(note), "content": note.content})
             continue
-        tags = f"  #{' #'.join(map(clean, note.tags))}" if note.tags else ""
+        marks = f"  #{' #'.join(map(clean, note.tags))}" if note.tags else ""
         head = f"{clock_words(note.at)}  {clean(note.segment)}  {clean(note.author)}"
-        output.styled((StyledText(head, "running"), StyledText(tags, "dim")))
+        output.styled((StyledText(head, "running"), StyledText(marks, "dim")))
         output.result(_indented(one_line(output_words(note.content), PREVIEW)))
 
 

@@ -25,6 +25,7 @@ from chargehand.facts.events import (
     StepStarted,
     TaskAdded,
 )
+from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.value import Value
@@ -143,6 +144,11 @@ class LiveRun:
         elif type(admitted) is StepFinished and not self.results.has_begun(admitted):
             return None  # its beginning was refused, and its attempt did not wait to hear
         return admitted
+
+    @property
+    def limits(self) -> Limits:
+        """The limits as they are now: a person may have changed the budget since the request."""
+        return self.schedule.limits if self.account is None else self.account.limits
 
     def _apply(self, event: Event) -> list[Command]:
         self.results.apply(event)

@@ -19,6 +19,7 @@ from chargehand.errors import (
     NotLeading,
     PlanChanged,
     PlanRefused,
+    QuestionTaken,
     UnknownQuestion,
     UnknownRun,
     UsageError,
@@ -73,6 +74,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("chargehand")
 
 T = TypeVar("T")
+
+#: seconds that an answer waits at most until the process that leads the run has taken it in
+LEADER_PATIENCE = 2.0
 
 
 class Run:
@@ -384,6 +388,22 @@ class RunControl:
             is_first = False
         if not is_first:
             raise await self.why_closed(question_id)
+        await self._wait_taken(run_id, mail)
+        # Another may have answered at the leader itself in the same moment.
+        closed = await self.why_closed(question_id)
+        is_ours = isinstance(closed, QuestionTaken) and (closed.by, closed.text) == (by, text)
+        if not is_ours:
+            raise closed
+
+    async def _wait_taken(self, run_id: str, mail: Mail) -> None:
+        """Wait until the leader of a run has taken in a letter, but not for long, and not if nobody leads it."""
+        owner = next((e.owner for e in await self._journal.heads() if e.stream == run_id), "")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEADER_PATIENCE):
+                while owner in {each.node for each in await self._journal.processes.alive()}:
+                    if all(each.key != mail.key for each in await self._journal.mail.unread()):
+                        return
+                    await self._journal.mail.wait_changed()
 
     async def why_closed(self, question_id: str) -> UnknownQuestion:
         runtime = self._runtimes.current

@@ -128,7 +128,7 @@ def _result_view(result: RunResult, state: str) -> ResultView:
 def _cost_view(record: RunRecord, report: Report) -> CostView:
     told = msgspec.json.decode(report.to_json(indent=None))
     figures = views.RunFigures(record)
-    limits = record.live_run.schedule.limits
+    limits = record.live_run.limits
     return CostView(
         by_worker=told["workers"],
         by_model=told["models"],

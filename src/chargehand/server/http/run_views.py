@@ -111,7 +111,7 @@ def detailed(row: RunEntry, record: RunRecord) -> RunEntry:
     return msgspec.structs.replace(
         row,
         approach=requested.approach.value,
-        limits=limits_json(live_run.schedule.limits),
+        limits=limits_json(live_run.limits),
         usage=msgspec.structs.asdict(live_run.results.usage),
         deadline_at=requested.deadline_at,
         after=requested.after,
