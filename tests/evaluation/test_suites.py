@@ -419,7 +419,7 @@ def test_the_page_is_escaped_and_loads_nothing(small: Callable[..., Path], tmp_p
         ('files = ["orders.csv"]', 'files = ["none.csv"]', "there is no file 'none.csv'"),
         ('mode = "plan"', 'mode = "fast"', "Invalid enum value 'fast'"),
         ('mode = "plan"', "repeats = 0", "repeats = 0 must be 1 or more"),
-        ("[[case]]", "[gate]\nrigth = { min = 1 }\n[[case]]", "Invalid enum value 'rigth'"),
+        ("[[case]]", "[gate]\nrigth = { min = 1 }\n[[case]]", "did you mean 'right'?"),
         (
             "[[case]]",
             "[[case]]\nid = 'x'\nrequest = 'y'\nchecks = { judge = 'ok?' }\n[[case]]",

@@ -472,6 +472,25 @@ async def test_an_approval_in_words_that_are_none_is_refused(said: str, why: str
     assert it.paid == []
 
 
+@pytest.mark.parametrize("said", ["approve", "Approve", " APPROVE "])
+async def test_a_choice_is_taken_in_any_case(said: str) -> None:
+    it = Payments(calls({"to": "ada", "amount": 9}))
+    async with ch.Supervisor([it.worker]) as boss:
+        run = await boss.submit(PLAN)
+        await answer_each(boss, run, said)
+        await run.wait()
+        (answered,) = await events_of(boss, run.id, ch.events.QuestionAnswered)
+    assert answered.text == "approve"
+    assert it.paid == [("ada", 9)]
+
+
+def test_of_choices_that_differ_in_case_only_each_is_itself() -> None:
+    question = ch.Question(id="r:t:1", text="Which?", choices=("US", "us", "them"))
+    assert [question.as_spelled(each) for each in ("US", "us", "Us", "Them")] == [
+        *("US", "us", "Us", "them")
+    ]
+
+
 async def test_nobody_can_edit_a_call_into_one_that_is_forbidden() -> None:
     it = Payments(
         calls({"to": "bank.example", "amount": 9}),

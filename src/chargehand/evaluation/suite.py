@@ -5,13 +5,14 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct, field
 
 from chargehand.errors import UsageError
 from chargehand.evaluation.plan_scores import PlanTask
+from chargehand.facts.argument_checks import refuse_unknown
 from chargehand.regular_file import refuse_special_file
 
 Mode: TypeAlias = Literal["run", "plan"]
@@ -162,6 +163,8 @@ def load_suite(path: str | Path) -> Suite:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{place} is not TOML: {error}") from None
     except msgspec.ValidationError as error:
+        if isinstance(gate := document.get("gate"), dict):
+            refuse_unknown(gate, get_args(Metric), f"{place}: [gate]")
         raise UsageError(f"{place}: {error}") from None
     except RecursionError:
         raise UsageError(

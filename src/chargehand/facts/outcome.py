@@ -119,6 +119,11 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         """Whether this text answers the question."""
         return self.objection(text) is None
 
+    def as_spelled(self, text: str) -> str:
+        """The choice that this text means, as the question spells it; any other text as it is."""
+        meant = [each for each in self.choices if each.casefold() == text.strip().casefold()]
+        return meant[0] if len(meant) == 1 else text
+
     def objection(self, text: str) -> str | None:
         """Why this text does not answer the question, to be said after the text; None if it does."""
         if not self.choices or text in self.choices:

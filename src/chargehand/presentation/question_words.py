@@ -23,7 +23,8 @@ def answer_in(question: Question, line: str) -> str | None:
         return _PLAN_ANSWERS[line.lower()]
     if line.isdigit() and 1 <= int(line) <= len(question.choices):
         return question.choices[int(line) - 1]
-    return line if question.accepts(line) else None
+    meant = question.as_spelled(line)
+    return meant if question.accepts(meant) else None
 
 
 def question_lines(question: Question) -> Iterator[str]:

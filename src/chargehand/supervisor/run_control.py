@@ -369,6 +369,7 @@ class RunControl:
         question = next((each for each in result.questions if each.id == question_id), None)
         if question is None:
             raise await self.why_closed(question_id)
+        text = question.as_spelled(text)
         if (objection := question.objection(text)) is not None:
             raise UsageError(
                 f"{text!r} does not answer question {question_id}: it {objection}; choose one of {question.offers}"

@@ -144,4 +144,4 @@ def answer_text(question: Question, body: AnswerBody) -> str:
     text = body.choice if body.text is None else body.text
     if text is None or len(text) > LONGEST:
         raise UsageError(f"an answer has {LONGEST:,} characters at most")
-    return text
+    return question.as_spelled(text)
