@@ -207,6 +207,9 @@ export function drawIcon(
   c.stroke();
 }
 
+/** Texts are cut to rooms of these steps: a bar that grows measures its name once a step. */
+const FIT_STEP = 8;
+
 /** Lays text into a width, with an ellipsis. Measured once per text and font. */
 export class TextFit {
   private readonly widths = new Map<string, Map<string, number>>();
@@ -234,7 +237,7 @@ export class TextFit {
   fit(text: string, font: string, room: number): string {
     if (room < 8) return "";
     if (this.width(text, font) <= room) return text;
-    const step = Math.floor(room / 4);
+    const step = Math.floor(room / FIT_STEP);
     const key = `${step}\n${font}\n${text}`;
     let cut = this.fitted.get(key);
     if (cut === undefined) {
@@ -244,7 +247,7 @@ export class TextFit {
       let high = text.length;
       while (low < high) {
         const middle = (low + high + 1) >> 1;
-        if (this.context.measureText(`${text.slice(0, middle)}…`).width <= step * 4) low = middle;
+        if (this.context.measureText(`${text.slice(0, middle)}…`).width <= step * FIT_STEP) low = middle;
         else high = middle - 1;
       }
       cut = low ? `${text.slice(0, low).trimEnd()}…` : "";

@@ -26,16 +26,15 @@ export function ago(at: string | null | undefined, now: number): string {
   return `${Math.round(seconds / 86400)} d ago`;
 }
 
+const MINUTES = { hour: "2-digit", minute: "2-digit", hour12: false } as const;
+const WITH_MINUTES = new Intl.DateTimeFormat([], MINUTES);
+const WITH_SECONDS = new Intl.DateTimeFormat([], { ...MINUTES, second: "2-digit" });
+
 /** A clock time, with its day if that is not today. */
 export function clock(at: string | null | undefined, now: number, withSeconds = true): string {
   if (!at) return "–";
   const date = new Date(at);
-  const time = date.toLocaleTimeString([], {
-    hour: "2-digit",
-    minute: "2-digit",
-    ...(withSeconds ? { second: "2-digit" } : {}),
-    hour12: false,
-  });
+  const time = (withSeconds ? WITH_SECONDS : WITH_MINUTES).format(date);
   const isToday = date.toDateString() === new Date(now).toDateString();
   return isToday ? time : `${date.toLocaleDateString([], { month: "short", day: "numeric" })} ${time}`;
 }

@@ -85,7 +85,9 @@ function ConnectionDot() {
   const state = connection.value;
   const isDown = !isReachable.value || state === "lost";
   const replaying = route.value.query.at !== undefined;
-  const age = dataAt.value ? ago(new Date(dataAt.value).toISOString(), Date.now()) : "";
+  // It changes with every frame of the stream, and is of interest when none comes.
+  const heardAt = isDown ? dataAt.value : 0;
+  const age = heardAt ? ago(new Date(heardAt).toISOString(), Date.now()) : "";
   const word = replaying
     ? "replay"
     : isDown

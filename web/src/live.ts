@@ -13,8 +13,10 @@ export type Connection = "idle" | "connecting" | "live" | "lost";
 export const connection = signal<Connection>("idle");
 /** When the last byte of the stream came, in milliseconds. */
 export const dataAt = signal(0);
-/** Rises at most once per frame, when the model has changed. */
-export const tick = signal(0);
+/** Rises at most once per frame, when the model has changed: what is drawn follows it. */
+export const pulse = signal(0);
+/** Rises with it, but a few times a second at most: text that changes more often cannot be read. */
+const tick = signal(0);
 export const loadError = signal<ApiError | null>(null);
 export const replay = signal<Replay | null>(null);
 /** The last question of this run that the stream said was answered, by anybody. */
@@ -24,6 +26,8 @@ export const justAnswered = signal<Question | null>(null);
 const HIDDEN_CLOSE = 20_000;
 /** The server computes the critical path and waits; after a change of the plan they are fetched again. */
 const REFRESH_AFTER = 600;
+/** Milliseconds between two changes of the text. */
+const TEXT_INTERVAL = 350;
 
 let live: RunModel | null = null;
 let followed: string | null = null;
@@ -34,6 +38,10 @@ let retryTimer: ReturnType<typeof setTimeout> | undefined;
 let refreshTimer: ReturnType<typeof setTimeout> | undefined;
 let hiddenTimer: ReturnType<typeof setTimeout> | undefined;
 let isFlushPlanned = false;
+let tickAt = 0;
+let tickTimer: ReturnType<typeof setTimeout> | undefined;
+/** What people must see at once. */
+let urgent = "";
 /** The number of the newest snapshot: answers may overtake each other. */
 let newestSnapshot = 0;
 /** The server has said that no more events will come. */
@@ -61,10 +69,24 @@ function flush(): void {
   isFlushPlanned = true;
   const done = () => {
     isFlushPlanned = false;
-    tick.value += 1;
+    pulse.value += 1;
+    flushText();
   };
-  if (document.hidden) setTimeout(done, 250);
+  if (document.hidden) setTimeout(done, TEXT_INTERVAL);
   else requestAnimationFrame(done);
+}
+
+function flushText(): void {
+  const told = live && `${live.generation} ${live.run.state} ${live.run.questions} ${live.run.tasks.failed}`;
+  const early = tickAt + TEXT_INTERVAL - performance.now();
+  clearTimeout(tickTimer);
+  if (told === urgent && early > 0) {
+    tickTimer = setTimeout(flushText, early);
+    return;
+  }
+  urgent = told ?? "";
+  tickAt = performance.now();
+  tick.value += 1;
 }
 
 async function load(run: string): Promise<void> {

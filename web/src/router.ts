@@ -61,12 +61,16 @@ export function path(
     : page === "runs"
       ? ""
       : page;
-  const kept = Object.entries(query).filter((each): each is [string, string] => Boolean(each[1]));
-  const search = new URLSearchParams(kept).toString();
-  return search ? `${where}?${search}` : where;
+  let search = "";
+  for (const name in query) {
+    const value = query[name];
+    if (value) search += `${search ? "&" : "?"}${encodeURIComponent(name)}=${encodeURIComponent(value)}`;
+  }
+  return where + search;
 }
 
-const base = (): string => (typeof document === "undefined" ? "/" : new URL(document.baseURI).pathname);
+const BASE = typeof document === "undefined" ? "/" : new URL(document.baseURI).pathname;
+const base = (): string => BASE;
 
 function current(): Route {
   if (typeof location === "undefined") return parse("/");

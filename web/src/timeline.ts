@@ -29,6 +29,7 @@ import {
   axisLabel,
   type Bar,
   byStart,
+  FEW_TASKS,
   forecastOf,
   idleGaps,
   type Lane,
@@ -78,9 +79,10 @@ const BAR = 17;
 const LANE_GAP = 7;
 const RIGHT = 16;
 const EXPECT_EVERY = 1000;
-/** With fewer tasks, what is expected is worked out anew as soon as one has ended. */
-const FEW_TASKS = 1000;
 const REFRESH_EVERY = 250;
+/** The share of the time that drawing live changes may take, and the longest pause for it. */
+const MOST_SHARE = 0.01;
+const REFRESH_AT_LEAST = 1000;
 
 /** By attempt: when tools began and ended, in pairs. */
 type ToolTimes = Map<string, number[]>;
@@ -158,7 +160,7 @@ export class Timeline {
     this.listen();
     this.clock = window.setInterval(() => {
       if (this.data.beganAt && !this.data.endedAt && this.data.now === undefined && !document.hidden)
-        this.changed();
+        this.changedSoon();
     }, 1000);
   }
 
@@ -196,7 +198,7 @@ export class Timeline {
     }
     const before = heard.open.length;
     heard.open = heard.open.filter((at) => !addTool(heard.tools, calls[at]!));
-    if (heard.open.length !== before) this.surface.invalidate();
+    if (heard.open.length !== before) this.changedSoon();
   }
 
   /** Calls from before the page was opened. */
@@ -279,10 +281,11 @@ export class Timeline {
     this.surface.invalidate();
   }
 
-  /** Four times a second is as live as lanes need to be. */
+  /** Four times a second is as live as lanes need to be; thousands of bars are drawn less often. */
   private changedSoon(): void {
     if (this.soon) return;
-    const wait = Math.max(0, this.refreshedAt + REFRESH_EVERY - performance.now());
+    const pause = clamp(this.surface.lastFrame / MOST_SHARE, REFRESH_EVERY, REFRESH_AT_LEAST);
+    const wait = Math.max(0, this.refreshedAt + pause - performance.now());
     this.soon = window.setTimeout(() => {
       this.soon = 0;
       this.changed();

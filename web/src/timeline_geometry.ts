@@ -137,6 +137,9 @@ export interface Forecast {
   end: number | null;
 }
 
+/** With fewer tasks, what is expected is worked out anew as soon as one has ended. */
+export const FEW_TASKS = 1000;
+
 /** When tasks should run that have not begun: in the order of their phases, no more at once than there is room for. */
 export function forecastOf(facts: TimelineFacts): Forecast {
   const { now } = facts;

@@ -23,7 +23,7 @@ describe("addresses", () => {
 
   it("keeps selection and replay position in the query", () => {
     expect(parse("/runs/r1?task=t%5B1%5D&at=12").query).toEqual({ task: "t[1]", at: "12" });
-    expect(path("run", "r/1", { task: "a b", at: null })).toBe("runs/r%2F1?task=a+b");
+    expect(path("run", "r/1", { task: "a b", at: null })).toBe("runs/r%2F1?task=a%20b");
     expect(path("runs")).toBe("");
     expect(path("plan", "r1")).toBe("runs/r1/plan");
   });

@@ -73,10 +73,12 @@ function Group({ title, children }: { title: string; children: ComponentChildren
 }
 
 function RightNow({ model }: { model: RunModel }) {
-  const rows = [...model.tasks.values()];
   const questions = model.openQuestions;
-  const failed = rows.filter((row) => row.state === "failed");
-  const working = rows.filter((row) => row.state === "running" || row.state === "retrying");
+  const [failed, working]: [TaskRow[], TaskRow[]] = [[], []];
+  for (const row of model.tasks.values()) {
+    if (row.state === "failed") failed.push(row);
+    else if (row.state === "running" || row.state === "retrying") working.push(row);
+  }
   const finished = justFinished(model, 8);
   const replaying = route.value.query.at !== undefined;
   const asking = new Set(questions.map((question) => question.task));

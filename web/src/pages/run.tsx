@@ -1,12 +1,13 @@
 // A run while it works: its plan as a graph, its attempts on a timeline, and a panel about one task.
 
-import { signal } from "@preact/signals";
+import { effect, signal, untracked } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, runPath } from "../api";
 import { duration, oneLine, plural } from "../format";
 import { Graph } from "../graph";
 import { Glyph, TaskStateLabel } from "../icons";
 import { useKeys } from "../keys";
+import { pulse } from "../live";
 import { go, href, route, setQuery } from "../router";
 import { announcement, capacities, keep, recall, shownTheme } from "../session";
 import type { RunModel } from "../store";
@@ -84,6 +85,31 @@ function matches(text: string): ((task: TaskRow) => boolean) | null {
   };
 }
 
+/** Call `take` whenever the model has changed, more often than the text of the page does. */
+function useModelChanges(
+  model: RunModel,
+  take: (model: RunModel) => void,
+  more: readonly unknown[] = [],
+): void {
+  const taken = useRef<unknown[]>([]);
+  const follow = useRef(() => {});
+  follow.current = () => {
+    const state = [model.generation, model.seq, model.criticalPath, ...more];
+    if (state.every((each, at) => each === taken.current[at])) return;
+    taken.current = state;
+    take(model);
+  };
+  useEffect(() => follow.current());
+  useEffect(
+    () =>
+      effect(() => {
+        pulse.value;
+        untracked(follow.current);
+      }),
+    [],
+  );
+}
+
 const taskRows = (model: RunModel): TaskRow[] => [...model.tasks.values()].filter((row) => !row.system);
 
 function useGraph(model: RunModel, onTip: (tip: Tip | null) => void, onFollow: (on: boolean) => void) {
@@ -108,16 +134,16 @@ function useGraph(model: RunModel, onTip: (tip: Tip | null) => void, onFollow: (
     known.current.clear();
     return () => made.destroy();
   }, []);
-  const facts = { criticalPath: model.criticalPath, estimates: model.estimates, items: model.items };
-  useEffect(() => {
-    const size = model.tasks.size;
+  useModelChanges(model, (model) => {
+    const { criticalPath, estimates, items } = model;
+    const facts = { criticalPath, estimates, items };
     const isFirst = known.current.size === 0;
-    const changed = changedRows(known.current, model.tasks, size);
+    const changed = changedRows(known.current, model.tasks, model.tasks.size);
     if (isFirst || changed === null) {
       graph.current?.setData({ tasks: taskRows(model), ...facts });
       for (const [id, row] of model.tasks) known.current.set(id, row);
     } else graph.current?.update(changed, facts);
-  }, [model.generation, model.seq, model.criticalPath]);
+  });
   return { canvas, graph };
 }
 
@@ -341,7 +367,7 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
   }, [id]);
   const replaying = route.value.query.at !== undefined;
   const moment = replaying ? nowOf(model) : undefined;
-  useEffect(() => {
+  const take = (model: RunModel) => {
     const facts = {
       estimates: model.estimates,
       criticalPath: model.criticalPath,
@@ -367,7 +393,8 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
       known.current.generation = model.generation;
     }
     timeline.current?.setCalls(model.calls);
-  }, [model.generation, model.seq, moment, capacities.value]);
+  };
+  useModelChanges(model, take, [moment, capacities.value]);
   useEffect(() => timeline.current?.select(task), [task]);
   useEffect(() => {
     if (!brushed.value) timeline.current?.clearBrush();

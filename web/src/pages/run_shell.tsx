@@ -11,7 +11,7 @@ import { connection, loadError, refreshSoon, replay, restart, useModel } from ".
 import { go, href, type Page, route, setQuery } from "../router";
 import { canOperate, capacities, now, showTrouble } from "../session";
 import { hasFailures, lackingIn, RUN_ENDED, type RunModel, workersIn } from "../store";
-import { forecastOf } from "../timeline_geometry";
+import { FEW_TASKS, forecastOf } from "../timeline_geometry";
 import type { TaskState } from "../types";
 import { Button, CopyButton, Dialog, ErrorBox, Field, Loading, Meter, SegmentBar } from "../ui";
 
@@ -51,8 +51,9 @@ let left = { of: "", seconds: null as number | null };
 export function leftOf(model: RunModel): number | null {
   if (model.isOver || !model.run.tasks.total) return null;
   const now = nowOf(model);
-  // Once a second is enough, and when a task has ended; events come more often.
-  const of = `${model.generation} ${Math.floor(now / 1000)} ${model.finished.length}`;
+  // Once a second is enough, and of a small run when a task has ended; events come more often.
+  const ended = model.tasks.size < FEW_TASKS ? model.finished.length : 0;
+  const of = `${model.generation} ${Math.floor(now / 1000)} ${ended}`;
   if (left.of !== of) {
     const { end } = forecastOf({
       tasks: model.tasks,
@@ -105,8 +106,8 @@ function Figures({ model }: { model: RunModel }) {
   const { run } = model;
   const { tasks } = run;
   const left = leftOf(model);
-  const busy = new Set(model.attempts.filter((row) => row.outcome === "running").map((row) => row.worker))
-    .size;
+  const busy = new Set<string>();
+  for (const row of model.attempts) if (row.outcome === "running") busy.add(row.worker);
   const limit = run.limits ?? {};
   return (
     <div class="figures">
@@ -124,7 +125,7 @@ function Figures({ model }: { model: RunModel }) {
           />
         )}
         <Figure label="tasks done" value={`${tasks.done} of ${tasks.total}`} />
-        {model.isOver ? null : <Figure label="workers busy" value={String(busy)} />}
+        {model.isOver ? null : <Figure label="workers busy" value={String(busy.size)} />}
         <Figure
           label="speed-up"
           value={times(speedupOf(model))}
