@@ -33,9 +33,9 @@ INTERVAL = 0.1
 #: seconds of that for each open stream, so that many streams leave time for the runs themselves
 INTERVAL_PER_STREAM = 0.001
 #: streams that are woken at once, and seconds until the next are: the runs have the event loop in between
-AT_ONCE, BREATH = 4, 0.001
+AT_ONCE, BREATH = 2, 0.001
 #: events of one frame, and events after which the event loop may turn to other work
-MOST_EVENTS, SLICE = 200, 20
+MOST_EVENTS, SLICE = 200, 5
 #: bytes of frames of the past that are kept, since many readers begin alike
 MOST_HISTORY = 8 * 2**20
 #: frames, and bytes of frames, that a feed keeps
