@@ -77,14 +77,15 @@ function flush(): void {
 }
 
 function flushText(): void {
-  const told = live && `${live.generation} ${live.run.state} ${live.run.questions} ${live.run.tasks.failed}`;
+  const { run, questions, generation } = live ?? {};
+  const told = `${generation} ${run?.state} ${run?.questions} of ${questions?.size} ${run?.tasks.failed}`;
   const early = tickAt + TEXT_INTERVAL - performance.now();
   clearTimeout(tickTimer);
   if (told === urgent && early > 0) {
     tickTimer = setTimeout(flushText, early);
     return;
   }
-  urgent = told ?? "";
+  urgent = told;
   tickAt = performance.now();
   tick.value += 1;
 }
