@@ -122,7 +122,9 @@ PAGES = (
             Door.of("chargehand.tools.files", "files"),
             Door.of("chargehand.tools.sql_tables", "data"),
             Door.of("chargehand.tools.web", "web"),
-            Door.of("chargehand.tools.web_search", "SearchProvider", "SearchHit", "BraveSearch"),
+            Door.of(
+                "chargehand.tools.search_engines", "SearchProvider", "SearchHit", "BraveSearch"
+            ),
             Door.of("chargehand.tools.sandbox.tools", "sandbox"),
         ),
     ),

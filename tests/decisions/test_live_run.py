@@ -3,7 +3,7 @@
 import pytest
 
 from chargehand.decisions.live_run import LiveRun, Timers
-from chargehand.decisions.task_outputs import RunResults
+from chargehand.decisions.run_results import RunResults
 from chargehand.facts.commands import Command, OfferAttempt
 from chargehand.facts.events import (
     AttemptFinished,

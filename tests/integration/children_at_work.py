@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from chargehand import worker
-from chargehand.decisions.task_outputs import StepLog, StepRecord
+from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.engines.base import Ending, Job, Lost
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
 from chargehand.engines.child_processes import Children, importable

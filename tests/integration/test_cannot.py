@@ -7,7 +7,7 @@ import pytest
 import chargehand as ch
 from chargehand.models.base import Abilities, ModelReply, ModelRequest, StopReason, Text, ToolCall
 from chargehand.roles.json_output import objection_to
-from chargehand.roles.worker_refusal import apology_in, refusal_in, with_status
+from chargehand.roles.refusal_detection import apology_in, refusal_in, with_status
 
 SHAPE = {"type": "object", "properties": {"price": {"type": "number"}}, "required": ["price"]}
 

@@ -19,7 +19,7 @@ from chargehand.facts.retention import Retention
 from chargehand.journal.base import Head
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.verify import verified
-from chargehand.supervisor.retention_policy import INTERVAL, pruning
+from chargehand.supervisor.periodic_prune import INTERVAL, pruning
 from chargehand.testing import FakeClock, LosingJournal, run_virtual
 
 TASKS = [

@@ -15,8 +15,8 @@ import pytest
 
 import chargehand as ch
 from chargehand.decisions.wait_reasons import Cause, WaitReason
-from chargehand.journal.journal_file import LockWait
 from chargehand.journal.open_journal import open_journal
+from chargehand.journal.sqlite_file import LockWait
 from chargehand.models.base import ToolCall
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
@@ -252,7 +252,7 @@ def test_j9_a_lock_that_another_program_holds_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Instants()
-    monkeypatch.setattr("chargehand.journal.journal_file.time", clock)
+    monkeypatch.setattr("chargehand.journal.sqlite_file.time", clock)
     wait = LockWait(Path("runs.db"), timedelta(seconds=4))
     for _ in range(2):  # the next time it is locked, it is said again
         caplog.clear()
@@ -268,7 +268,7 @@ def test_j9_a_lock_that_another_program_holds_is_said(
 async def test_j9_a_journal_that_is_locked_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("chargehand.journal.journal_file.SILENCE", 0.01)
+    monkeypatch.setattr("chargehand.journal.sqlite_file.SILENCE", 0.01)
     journal = open_journal(tmp_path / "runs.db", patience=timedelta(milliseconds=50))
     other = apsw.Connection(str(tmp_path / "runs.db"))
     other.execute("BEGIN IMMEDIATE")

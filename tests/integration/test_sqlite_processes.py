@@ -15,8 +15,8 @@ import apsw
 import pytest
 
 from chargehand.errors import JournalError, NotLeading
-from chargehand.journal.journal_file import JournalFile
 from chargehand.journal.sqlite import SqliteJournal
+from chargehand.journal.sqlite_file import JournalFile
 from tests.integration.sqlite_at_hand import (
     entries_of,
     mark_of,

@@ -20,7 +20,7 @@ from chargehand.supervisor.requests import asking_for
 from chargehand.supervisor.run_control import RunControl
 from chargehand.supervisor.run_start import RunStart
 from chargehand.supervisor.runtime_lifetime import Runtimes
-from chargehand.supervisor.worker_pool import PoolOptions, WorkerPool
+from chargehand.supervisor.worker_membership import PoolOptions, WorkerPool
 from tests.guide.conftest import make_plan, make_task
 
 

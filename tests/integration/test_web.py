@@ -29,8 +29,8 @@ from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.html_text import decoded, read_page
 from chargehand.tools.network_addresses import is_public
 from chargehand.tools.public_http import Transport
+from chargehand.tools.search_engines import BRAVE_KEY, BraveSearch
 from chargehand.tools.web import web
-from chargehand.tools.web_search import BRAVE_KEY, BraveSearch
 from tests.integration.ssrf import PRIVATE, SPELLINGS
 
 SITE = "site.example"

@@ -5,7 +5,7 @@ import asyncio
 import os
 from collections import Counter
 
-from chargehand.tools.web_search import BRAVE_KEY
+from chargehand.tools.search_engines import BRAVE_KEY
 
 from . import Outcome, Verdict, ask_all, read_questions
 

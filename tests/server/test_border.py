@@ -18,10 +18,10 @@ from fastapi.routing import iter_route_contexts
 
 import chargehand as ch
 from chargehand.errors import JournalFull, UsageError
-from chargehand.server.http import ended_sessions
+from chargehand.server.http import logged_out_sessions
 from chargehand.server.http.access_tokens import SESSION, AccessTokens, Scope
 from chargehand.server.http.app import api_app
-from chargehand.server.http.ended_sessions import MOST_OVER
+from chargehand.server.http.logged_out_sessions import MOST_OVER
 from chargehand.server.http.request_guard import MOST_BODY, MOST_DEPTH, OPEN
 from chargehand.server.http.web_server import WebOptions, WebServer
 from chargehand.server.listener import listening
@@ -187,7 +187,7 @@ async def test_i10_a_full_disk_keeps_tokens_as_they_are_and_a_logout_holds_until
 
     async with serving(tmp_path) as served:
         ended = await logged_in(served)
-        monkeypatch.setattr(ended_sessions, "_write", refuse)
+        monkeypatch.setattr(logged_out_sessions, "_write", refuse)
         monkeypatch.setattr("tempfile.mkstemp", refuse)
         reply = await served.post("logout", token="", headers=ended)
         assert (reply.status, reply.kind) == (507, "JournalFull"), reply

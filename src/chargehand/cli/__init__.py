@@ -35,7 +35,7 @@ COMMANDS = {
     "status": ("status", "Say what runs, and what waits for what."),
     "show": ("runs", "Show how a run stands, and its answer."),
     "trace": ("runs", "Print all that happened in a run, as a tree or JSON."),
-    "talk": ("board", "Print the messages of a group that talked."),
+    "talk": ("talk", "Print the messages of a group that talked."),
     "notes": ("board", "Print the notes on the board of a run."),
     "blocks": ("board", "Print the blocks on the board of a run."),
     "answer": ("run_control", "Answer a question that a run asks."),

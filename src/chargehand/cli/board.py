@@ -1,7 +1,8 @@
-"""`chargehand talk`, `notes` and `blocks`: what was said in a run, and what is on its board."""
+"""`chargehand notes` and `blocks`: what is on the board of a run."""
 
 import asyncio
 from collections.abc import Sequence
+from textwrap import indent
 
 import click
 
@@ -9,44 +10,13 @@ from chargehand.cli import output
 from chargehand.cli.find_run import with_run
 from chargehand.cli.options import journal_option, json_option
 from chargehand.facts.board import Block, Label, Note, NoteOrder, board_of_run
-from chargehand.journal.base import Head, load_value
-from chargehand.patterns.groups.messages import Message, MessageStream
+from chargehand.journal.base import Head
 from chargehand.presentation.live_frame import StyledText
 from chargehand.presentation.plain_text import clean, clock_words, one_line, output_words
 from chargehand.supervisor import Supervisor
 
 #: characters of a note or a block in a list
 PREVIEW = 300
-
-
-@click.command()
-@click.argument("run_id", metavar="RUN")
-@journal_option
-@json_option("One JSON object per message.")
-def talk(run_id: str, journal: str, *, as_json: bool) -> None:
-    """Print the messages of a RUN in which a group talked: who said what to whom, in order."""
-
-    async def told(boss: Supervisor, head: Head) -> list[Message]:
-        messages: list[Message] = []
-        blobs = boss.journal.blobs
-        stream = MessageStream(messages.append, lambda value: load_value(value, blobs))
-        async for entry in boss.journal.read(head.stream):
-            await stream.take(entry.event)
-        return messages
-
-    messages = asyncio.run(with_run(run_id, journal, told))
-    if len(messages) < 2 and not as_json:
-        output.say(
-            "nobody talked in this run: it is none of a group; chargehand show has its tasks"
-        )
-        return
-    for message in messages:
-        if as_json:
-            output.as_json(message)
-            continue
-        who = f"{clean(message.sender)} to {clean(', '.join(message.to))}"
-        output.styled((StyledText(who, "running"),))
-        output.result(_indented(message.text))
 
 
 @click.command()
@@ -99,7 +69,7 @@ def notes(
         marks = f"  #{' #'.join(map(clean, note.tags))}" if note.tags else ""
         head = f"{clock_words(note.at)}  {clean(note.segment)}  {clean(note.author)}"
         output.styled((StyledText(head, "running"), StyledText(marks, "dim")))
-        output.result(_indented(one_line(output_words(note.content), PREVIEW)))
+        output.result(indent(one_line(output_words(note.content), PREVIEW), "  "))
 
 
 def _facts(note: Note) -> dict[str, object]:
@@ -141,8 +111,4 @@ def blocks(run_id: str, label: str | None, journal: str, *, as_json: bool) -> No
         by = f"  {clean(block.author)}, {clock_words(block.at)}"
         output.styled((StyledText(head, "running"), StyledText(by, "dim")))
         words = output_words(block.value)
-        output.result(_indented(words if label is not None else one_line(words, PREVIEW)))
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+        output.result(indent(words if label is not None else one_line(words, PREVIEW), "  "))

@@ -11,7 +11,7 @@ from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import FORGOTTEN, Head, Process
 from chargehand.journal.open_journal import open_journal
-from chargehand.presentation.status_words import SUBMITTED, is_nested, status_of
+from chargehand.presentation.run_status import SUBMITTED, is_nested, status_of
 from chargehand.result import RunResult
 from chargehand.runtime.command_inbox import Submission, answers_in, submissions
 from chargehand.settings import JournalPlace, journal_place, reader_of

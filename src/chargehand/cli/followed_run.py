@@ -13,7 +13,7 @@ from chargehand.decisions.budget import NESTED
 from chargehand.errors import JournalError, UnknownRun
 from chargehand.facts.events import AttemptStarted, RunLed, RunReleased, RunRequested, StepStarted
 from chargehand.presentation.plain_text import one_line
-from chargehand.presentation.status_words import BELOW, process_words
+from chargehand.presentation.run_status import BELOW, process_words
 from chargehand.runtime.command_inbox import Submission
 from chargehand.settings import Choice, JournalPlace, journal_place
 from chargehand.supervisor import Supervisor

@@ -25,7 +25,7 @@ from chargehand.presentation.plain_text import (
     money_words,
     one_line,
 )
-from chargehand.presentation.status_words import is_nested
+from chargehand.presentation.run_status import is_nested
 from chargehand.recordings import Pair, ReplayReport, RunArchive, RunComparison, TaskComparison
 from chargehand.recordings.recording_file import SUFFIX, is_recording
 from chargehand.settings import JournalPlace, journal_place

@@ -33,7 +33,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head, is_part_of_journal
 from chargehand.person_at_terminal import is_terminal
-from chargehand.presentation.status_words import process_words
+from chargehand.presentation.run_status import process_words
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server

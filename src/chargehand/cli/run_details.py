@@ -27,7 +27,7 @@ from chargehand.presentation.plain_text import (
 )
 from chargehand.presentation.progress_lines import gain_of, task_counts, waited_words
 from chargehand.presentation.question_words import question_lines
-from chargehand.presentation.status_words import process_words
+from chargehand.presentation.run_status import process_words
 from chargehand.presentation.trace_lines import timeline_lines
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice

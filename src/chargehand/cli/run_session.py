@@ -27,7 +27,7 @@ from chargehand.journal.base import load_value
 from chargehand.presentation.plain_text import clean, doubt_lines, one_line, output_words
 from chargehand.presentation.progress_lines import summary
 from chargehand.presentation.question_words import question_lines
-from chargehand.presentation.status_words import nested_in
+from chargehand.presentation.run_status import nested_in
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.runtime_lifetime import GRACE

@@ -22,7 +22,7 @@ from chargehand.facts.events import RunStatus
 from chargehand.journal.base import Process
 from chargehand.presentation.plain_text import one_line
 from chargehand.presentation.progress_lines import item_counts, task_counts
-from chargehand.presentation.status_words import is_nested, looked_at, process_words
+from chargehand.presentation.run_status import is_nested, looked_at, process_words
 from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server, servers_of

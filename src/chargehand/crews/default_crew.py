@@ -7,7 +7,7 @@ from pathlib import Path
 from chargehand.crews.crew import Crew
 from chargehand.errors import UsageError
 from chargehand.roles.llm_worker import Worker
-from chargehand.tools.web_search import BRAVE_KEY
+from chargehand.tools.search_engines import BRAVE_KEY
 
 
 def default_crew(files: Sequence[Path]) -> Crew:

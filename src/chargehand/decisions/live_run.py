@@ -12,8 +12,8 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from chargehand.decisions.budget import Account, has_caps, task_caps
+from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.schedule import Schedule
-from chargehand.decisions.task_outputs import RunResults
 from chargehand.errors import InternalError
 from chargehand.facts.commands import Command, Record, SetTimer
 from chargehand.facts.events import (

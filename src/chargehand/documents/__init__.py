@@ -12,7 +12,7 @@ from chargehand.documents.document import (
     Section,
     Table,
 )
-from chargehand.documents.figures import CheckedFigure, Figure, FigureCheck, figures_in
+from chargehand.documents.sourced_figures import CheckedFigure, Figure, FigureCheck, figures_in
 from chargehand.documents.task_results import task_results
 
 __all__ = [

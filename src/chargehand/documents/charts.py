@@ -7,7 +7,7 @@ from fractions import Fraction
 from html import escape
 
 from chargehand.documents.block_checks import drawable
-from chargehand.documents.figures import Figure
+from chargehand.documents.sourced_figures import Figure
 
 #: said at a figure that was not found in its source
 NOT_FOUND = "not found"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions.board import diff
 from chargehand.decisions.budget import Account
-from chargehand.decisions.task_outputs import StepLog, StepRecord
+from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (
     BlockChanged,
@@ -51,7 +51,7 @@ from chargehand.facts.outcome import (
 from chargehand.facts.plan import ITEM, Task, item_of
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal
-from chargehand.threads import in_thread
+from chargehand.reused_threads import in_thread
 
 T = TypeVar("T")
 

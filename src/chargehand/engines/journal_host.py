@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions.task_outputs import StepRecord
+from chargehand.decisions.run_results import StepRecord
 from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import (
     AskedPerson,
@@ -43,7 +43,7 @@ from chargehand.facts.outcome import (
     tainted,
 )
 from chargehand.facts.value import Value, plain
-from chargehand.threads import call_in
+from chargehand.reused_threads import call_in
 
 _Said = TypeVar("_Said")
 

@@ -30,10 +30,10 @@ from chargehand.models.gateway import ModelGateway
 from chargehand.models.open_model import open_model
 from chargehand.models.prices import price_of
 from chargehand.result import RunResult
+from chargehand.reused_threads import in_thread
 from chargehand.roles.resources import ModelChoice
 from chargehand.settings import supervisor_of
 from chargehand.supervisor import Supervisor
-from chargehand.threads import in_thread
 
 TOOL_STEP = "tool "
 #: models whose replies stand in a file

@@ -16,8 +16,8 @@ from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import Done, Usage
 from chargehand.models.prices import price_of
 from chargehand.roles.function_worker import FunctionWorker, Work
+from chargehand.roles.refusal_detection import refusal_of
 from chargehand.roles.resources import Resources
-from chargehand.roles.worker_refusal import refusal_of
 
 Effects: TypeAlias = "Effect | str | Mapping[str, Effect | str]"
 """The effect of all tools of another framework, or by the name of the tool; one that is not named is `once`."""

@@ -34,7 +34,6 @@ from chargehand.journal.base import (
 from chargehand.journal.blob_store import FileBlobs
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import draft, payload_digest, seal
-from chargehand.journal.journal_file import JournalFile
 from chargehand.journal.leases import SqliteNode
 from chargehand.journal.local_stream_owners import StreamOwner
 from chargehand.journal.reader import (
@@ -47,6 +46,7 @@ from chargehand.journal.reader import (
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
 from chargehand.journal.sqlite_errors import threads_wanted
+from chargehand.journal.sqlite_file import JournalFile
 from chargehand.journal.sqlite_run_deletion import SqliteStorage
 from chargehand.journal.sqlite_streams import SqliteStreams
 from chargehand.journal.sqlite_transaction import Append, Transaction

@@ -16,10 +16,10 @@ from chargehand.errors import ChargehandError, JournalFailed, JournalFull, Usage
 from chargehand.journal.change_signal import Changes
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.head_mark import INTERVAL, Mark
-from chargehand.journal.journal_file import JournalFile
 from chargehand.journal.leases import SqliteNode, steady
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import refusal
+from chargehand.journal.sqlite_file import JournalFile
 from chargehand.journal.sqlite_transaction import Transaction
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from chargehand.facts.events import (
     QuestionExpired,
 )
 from chargehand.facts.outcome import NeedsInput
-from chargehand.presentation.status_words import nested_in
+from chargehand.presentation.run_status import nested_in
 from chargehand.supervisor import Supervisor
 
 

@@ -5,7 +5,7 @@ import sys
 from chargehand.facts.events import KINDS, Event
 from chargehand.presentation.plain_text import clean
 from chargehand.presentation.progress_lines import ProgressLines
-from chargehand.presentation.status_words import nested_in
+from chargehand.presentation.run_status import nested_in
 from chargehand.supervisor import Supervisor
 
 

@@ -2,7 +2,7 @@
 
 from chargehand.decisions.replay import Difference
 from chargehand.recordings.archive_replay import ReplayedRun, ReplayReport, replay
-from chargehand.recordings.journal_copy import CopiedRun, copy
+from chargehand.recordings.copy_between_journals import CopiedRun, copy
 from chargehand.recordings.recording_file import load, record
 from chargehand.recordings.run_archive import RunArchive
 from chargehand.recordings.run_comparison import Pair, RunComparison, TaskComparison, compare

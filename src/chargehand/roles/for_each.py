@@ -13,12 +13,12 @@ from chargehand.facts.events import ItemsListed
 from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import FILES, Task, item_id
 from chargehand.facts.value import MOST_BYTES, Value, canonical, part_of
+from chargehand.reused_threads import in_thread
 from chargehand.roles.json_output import objection_to
 from chargehand.roles.resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
-from chargehand.threads import in_thread
 from chargehand.tools.base import Tool
-from chargehand.tools.material import held_now, lists_files
+from chargehand.tools.reachable_data import held_now, lists_files
 from chargehand.tools.safe_open import matches
 
 #: of items in one event: one more event for each so many bytes

@@ -13,12 +13,12 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Reach
+from chargehand.reused_threads import in_thread
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.roster import Member, Roster
 from chargehand.roles.run_summary import remembered
-from chargehand.threads import in_thread
 from chargehand.tools.base import Tool
-from chargehand.tools.material import (
+from chargehand.tools.reachable_data import (
     FileEntry,
     Material,
     ResourceEntry,

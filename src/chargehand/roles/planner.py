@@ -30,9 +30,9 @@ from chargehand.roles.plan_schema import (
 )
 from chargehand.roles.prompts import prompt
 from chargehand.roles.replanner import replan
+from chargehand.roles.request_router import route
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
-from chargehand.roles.router import route
 from chargehand.roles.step_mode import first_step, next_step
 from chargehand.roles.streamed_plan import stream_plan
 from chargehand.roles.system_task_context import PlanningContext

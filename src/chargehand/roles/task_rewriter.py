@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from chargehand.decisions.run_results import StepRecord
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode
-from chargehand.decisions.task_outputs import StepRecord
 from chargehand.engines.brief import Brief
 from chargehand.errors import StepMismatch, WorkerError
 from chargehand.facts.events import TaskRewritten

@@ -19,7 +19,7 @@ from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Question
 from chargehand.facts.plan import ITEM
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.models import base
-from chargehand.roles import worker_refusal
+from chargehand.roles import refusal_detection
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.json_output import objection_to, record
 from chargehand.roles.material import told_to_worker
@@ -149,7 +149,7 @@ class ToolLoop:
         worker, task = self._worker, self._brief.task
         specs, choice = self._open_tools() if self._toolbox.specs else ((), "auto")
         if specs and choice == "auto" and self._is_told:
-            specs = (*specs, worker_refusal.SPEC)
+            specs = (*specs, refusal_detection.SPEC)
         # With tools in play the answer is held to its schema here, not by the provider: most
         # cannot do both in one call.
         schema = task.output if not specs and self._models[0].abilities.schema else None
@@ -157,7 +157,7 @@ class ToolLoop:
             turns=tuple(self._turns),
             tools=specs,
             choice=choice,
-            schema=worker_refusal.with_status(schema)
+            schema=refusal_detection.with_status(schema)
             if schema is not None and self._has_status
             else schema,
             settings=worker.settings,
@@ -166,7 +166,7 @@ class ToolLoop:
     @property
     def _is_told(self) -> bool:
         """Whether the model is offered our call to say that it cannot."""
-        is_free = worker_refusal.CANNOT not in self._toolbox
+        is_free = refusal_detection.CANNOT not in self._toolbox
         return is_free and not self._models[0].abilities.declines
 
     @property
@@ -186,7 +186,7 @@ class ToolLoop:
             return None
         task = self._brief.task
         asked = f"{self._worker.opening.text}\n{task.description}\n{task.accept}"
-        return worker_refusal.refusal_in(reply, task.output, asked)
+        return refusal_detection.refusal_in(reply, task.output, asked)
 
     def _open_tools(self) -> tuple[tuple[base.ToolSpec, ...], str]:
         """The tools that may be called next, and which of them must be."""
@@ -450,7 +450,7 @@ class ToolLoop:
         task = self._brief.task
         value: Any = text.strip()
         if task.output is not None:
-            value, objection = worker_refusal.result_in(text, task.output)
+            value, objection = refusal_detection.result_in(text, task.output)
             if objection is not None:
                 return None, objection
         if task.accept:
@@ -492,7 +492,7 @@ class ToolLoop:
         accept = f"It is accepted if: {task.accept}\n" if task.accept else ""
         schema = ""
         if self._has_status:
-            schema = worker_refusal.status_words(task.output or {})
+            schema = refusal_detection.status_words(task.output or {})
         elif task.output is not None:
             schema = f"Answer with JSON that fits this schema: {canonical(task.output).decode()}\n"
         return prompt(

@@ -19,9 +19,9 @@ from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
 from chargehand.decisions.run_fork import takeover
+from chargehand.decisions.run_results import Takeover
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
-from chargehand.decisions.task_outputs import Takeover
 from chargehand.engines.base import Ending, Engine, Job
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
 from chargehand.engines.journal_host import NOT_ITS_TASK, JournalHost, end_of

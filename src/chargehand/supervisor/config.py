@@ -17,7 +17,7 @@ from chargehand.past_runs import JournalHandle, PastPaces
 from chargehand.roles.resources import Resources
 from chargehand.roles.system_task_context import SystemTask
 from chargehand.runtime import Hooks
-from chargehand.supervisor.worker_pool import WorkerPool
+from chargehand.supervisor.worker_membership import WorkerPool
 
 
 class RunDefaults(Struct, frozen=True, kw_only=True):

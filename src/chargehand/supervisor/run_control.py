@@ -11,7 +11,7 @@ from chargehand.background_loop import run_in_background, wait_in_background
 from chargehand.clock import Clock
 from chargehand.decisions.budget import has_caps
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.plan_edit import PlanEdit, plan_edit
+from chargehand.decisions.plan_edit_change import PlanEdit, plan_edit
 from chargehand.decisions.wait_reasons import Explainer
 from chargehand.errors import (
     JournalBusy,

@@ -60,13 +60,13 @@ from chargehand.supervisor.config import RunDefaults, SupervisorConfig
 from chargehand.supervisor.crew_advertisement import CrewOffer, peers_of
 from chargehand.supervisor.nested_runs import request_from
 from chargehand.supervisor.nested_supervisor import work_below
+from chargehand.supervisor.periodic_prune import pruning
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, asking_for
-from chargehand.supervisor.retention_policy import pruning
 from chargehand.supervisor.run_control import Run, RunControl
 from chargehand.supervisor.run_start import RunStart
 from chargehand.supervisor.runtime_lifetime import GRACE, Runtimes
 from chargehand.supervisor.standby import Standby
-from chargehand.supervisor.worker_pool import PoolOptions, WorkerPool
+from chargehand.supervisor.worker_membership import PoolOptions, WorkerPool
 
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelSettings

@@ -28,9 +28,9 @@ from chargehand.facts.events import Effect
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ToolSpec
-from chargehand.threads import in_thread
+from chargehand.reused_threads import in_thread
 from chargehand.tools.docstrings import read_docstring
-from chargehand.tools.material import Material
+from chargehand.tools.reachable_data import Material
 from chargehand.tools.redaction import NOTHING_SECRET, Redactor
 from chargehand.tools.tool_output import MOST_SPOOLED, OutputBuffer, Spool, ToolResult, finish
 

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chargehand.errors import ToolError
-from chargehand.threads import in_thread
+from chargehand.reused_threads import in_thread
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.document_text import read_document
 from chargehand.tools.html_text import decoded, read_page
 from chargehand.tools.public_http import Reply, Resolve, Transport, host_of, look_up
-from chargehand.tools.web_search import BraveSearch, SearchProvider
+from chargehand.tools.search_engines import BraveSearch, SearchProvider
 
 #: characters of a page at a time
 MOST_SHOWN = 40_000

@@ -11,9 +11,9 @@ from chargehand.decisions.coordination.progress_counts import Load, Progress, pr
 from chargehand.decisions.coordination.worker_troubles import WorkerPulse
 from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.decisions.live_run import LiveRun
+from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.system_tasks import ANSWER, is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
-from chargehand.decisions.task_outputs import RunResults
 from chargehand.facts import events
 from chargehand.facts.answer import Answer, Contradiction
 from chargehand.facts.outcome import Done, Failed, Question

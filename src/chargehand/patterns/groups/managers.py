@@ -24,8 +24,8 @@ from chargehand.patterns.groups.messages import EVERYONE, REPEATS, USER, Talk, r
 from chargehand.roles.json_output import objection_to, record
 from chargehand.roles.model_calls import REPAIRS, ModelCaller, ask_for, refuse_unusable
 from chargehand.roles.prompts import prompt
+from chargehand.roles.refusal_detection import reason_in
 from chargehand.roles.resources import ModelChoice
-from chargehand.roles.worker_refusal import reason_in
 
 NAME = "manager"
 MOST_TURNS = 20

@@ -19,7 +19,7 @@ from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import ask_for, in_fewer_words, refuse_unusable
-from chargehand.roles.worker_refusal import reason_in
+from chargehand.roles.refusal_detection import reason_in
 
 #: the confidence of a model that says nothing of it
 UNSAID = 0.8

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from chargehand.errors import UsageError
 from chargehand.journal.sqlite_errors import file_refusal
-from chargehand.server.http.ended_sessions import EndedSessions
+from chargehand.server.http.logged_out_sessions import EndedSessions
 
 TOKEN_VARIABLE = "CHARGEHAND_TOKEN"  # noqa: S105 - the name of a variable
 #: characters of a token that a person chose; ours have 43

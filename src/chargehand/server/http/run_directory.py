@@ -15,7 +15,7 @@ from chargehand.decisions.wait_reasons import Explainer, WaitReason
 from chargehand.errors import InternalError, JournalDamaged, JournalVersion, UnknownRun
 from chargehand.facts.events import RunFinished, RunRequested
 from chargehand.journal.base import Head, Journal, Process, load_value
-from chargehand.presentation.status_words import SUBMITTED, UNREADABLE, is_nested, status_of
+from chargehand.presentation.run_status import SUBMITTED, UNREADABLE, is_nested, status_of
 from chargehand.result import RunResult
 from chargehand.runtime.command_inbox import answers_in, submission_of, submissions
 from chargehand.server.http import run_views as views

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.plan_edit import is_editable
+from chargehand.decisions.plan_edit_change import is_editable
 from chargehand.decisions.rule_answer import item_text, why_not_done
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.speedup import idle_for_people
@@ -22,7 +22,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Plan, item_id, item_of
 from chargehand.journal.base import Process
-from chargehand.presentation.status_words import SUBMITTED
+from chargehand.presentation.run_status import SUBMITTED
 from chargehand.server.http.run_cache import AskedQuestion, CallRecord, RunRecord
 from chargehand.server.http.run_shapes import (
     AnsweredView,

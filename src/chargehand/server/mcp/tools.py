@@ -16,7 +16,7 @@ from chargehand.facts.limits import tightened
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
 from chargehand.presentation.run_listener import RunListener
-from chargehand.presentation.status_words import UNREADABLE, is_nested, looked_at, status_of
+from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
 from chargehand.server.mcp.connected_client import AnyContext, ClientQuestions, McpClient, is_taken
 from chargehand.server.mcp.run_updates import Follower

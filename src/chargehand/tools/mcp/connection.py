@@ -23,7 +23,6 @@ from mcp import Client, MCPError, types
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from chargehand.tools.material import ResourceEntry
 from chargehand.tools.mcp.approved_tools import Definition
 from chargehand.tools.mcp.error_messages import ErrorMessages, is_lost
 from chargehand.tools.mcp.http_transport import http_streams
@@ -38,6 +37,7 @@ from chargehand.tools.mcp.tool_calls import (
     list_tools,
     read_resource,
 )
+from chargehand.tools.reachable_data import ResourceEntry
 
 #: seconds before a server is asked again to tell of changes
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from chargehand.background_loop import run_in_background, wait_in_background
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
-from chargehand.threads import in_thread
+from chargehand.reused_threads import in_thread
 from chargehand.tools.base import LIMIT, Tool, ToolContext
-from chargehand.tools.material import FreshMaterial, Material, ResourceEntry
 from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition, spellings
 from chargehand.tools.mcp.server_failure import ServerFailure
 from chargehand.tools.mcp.server_settings import (
@@ -29,6 +28,7 @@ from chargehand.tools.mcp.server_settings import (
     ServerSettings,
     ServerTimeouts,
 )
+from chargehand.tools.reachable_data import FreshMaterial, Material, ResourceEntry
 
 if TYPE_CHECKING:
     from chargehand.tools.mcp.connection import ServerConnection

@@ -1,0 +1,45 @@
+"""`chargehand talk`: who said what to whom in a run of a group."""
+
+import asyncio
+from textwrap import indent
+
+import click
+
+from chargehand.cli import output
+from chargehand.cli.find_run import with_run
+from chargehand.cli.options import journal_option, json_option
+from chargehand.journal.base import Head, load_value
+from chargehand.patterns.groups.messages import Message, MessageStream
+from chargehand.presentation.live_frame import StyledText
+from chargehand.presentation.plain_text import clean
+from chargehand.supervisor import Supervisor
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@journal_option
+@json_option("One JSON object per message.")
+def talk(run_id: str, journal: str, *, as_json: bool) -> None:
+    """Print the messages of a RUN in which a group talked: who said what to whom, in order."""
+
+    async def told(boss: Supervisor, head: Head) -> list[Message]:
+        messages: list[Message] = []
+        blobs = boss.journal.blobs
+        stream = MessageStream(messages.append, lambda value: load_value(value, blobs))
+        async for entry in boss.journal.read(head.stream):
+            await stream.take(entry.event)
+        return messages
+
+    messages = asyncio.run(with_run(run_id, journal, told))
+    if len(messages) < 2 and not as_json:
+        output.say(
+            "nobody talked in this run: it is none of a group; chargehand show has its tasks"
+        )
+        return
+    for message in messages:
+        if as_json:
+            output.as_json(message)
+            continue
+        who = f"{clean(message.sender)} to {clean(', '.join(message.to))}"
+        output.styled((StyledText(who, "running"),))
+        output.result(indent(message.text, "  "))
