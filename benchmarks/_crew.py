@@ -41,7 +41,7 @@ def fan_in(size: int, *, last: str = "noop") -> ch.Plan:
     return ch.Plan(goal="fan in", tasks=[*sources, sink])
 
 
-async def live_run(plan: ch.Plan, journal: Path | None, parallel: int = 100) -> Sample:
+async def live_run(plan: ch.Plan, journal: Path | str | None, parallel: int = 100) -> Sample:
     """What `Supervisor.run` takes for this plan; opening and closing the journal is not counted."""
     limits = ch.Limits(tasks=max(len(plan.tasks), 1), parallel=parallel)
     boss = ch.Supervisor([noop, sleeper], journal=journal, limits=limits, parallel=parallel)

@@ -2,7 +2,8 @@
 
 Beside it, in the same run: bare asyncio, which only makes the tasks and gathers them; and a bare
 loop that also writes two events a task in a hash chain, group commit, flushed: the least that a
-durable engine can cost.
+durable engine can cost. Where PostgreSQL is installed, 10,000 tasks are also led on a server that is started for this,
+without a pooler.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import apsw
@@ -28,12 +30,14 @@ from benchmarks.measure import (
     report,
     sampled,
 )
+from tests.postgres_server import programs, running_server
 
 JOURNALS = ("memory", "durable")
+POSTGRES = "PostgreSQL"
 #: the size that the bars are of
 HELD_AT = 10_000
-CPU_BARS = {"memory": 0.03, "durable": 0.06}
-RATE_BAR = 12_000
+CPU_BARS = {"memory": 0.03, "durable": 0.06, POSTGRES: 0.15}
+RATE_BARS = {"durable": 12_000, POSTGRES: 3_000}
 FLAT_BAR = 1.3
 
 
@@ -49,6 +53,9 @@ async def measure(sizes: Sequence[int], rounds: int, parallel: int) -> list[Figu
         for journal in JOURNALS:
             cpu[journal, size] = taken[journal, size].cpu / size
             figures += _figures_of(journal, size, taken[journal, size], least)
+    if (POSTGRES, HELD_AT) in taken:
+        least = taken["bare", HELD_AT].cpu
+        figures += _figures_of(POSTGRES, HELD_AT, taken[POSTGRES, HELD_AT], least)
     reference = taken["reference", HELD_AT]
     figures.append(_cpu_figure("bare loop, two events a task, FULL", HELD_AT, reference, None))
     if {1_000, 100_000} <= set(sizes):
@@ -68,8 +75,11 @@ async def _samples(
 ) -> dict[tuple[str, int], Sample]:
     """Everything takes turns with everything else, so that a noisy minute falls on all alike."""
     taken: defaultdict[tuple[str, int], list[Sample]] = defaultdict(list)
-    for _ in range(rounds):
-        with folder_on_disk() as folder:
+    with ExitStack() as open_servers:
+        has_postgres = HELD_AT in sizes and programs() is not None
+        server = open_servers.enter_context(running_server()) if has_postgres else None
+        for _ in range(rounds):
+            folder = open_servers.enter_context(folder_on_disk())
             reference = folder / "reference.db"
             taken["reference", HELD_AT].append(await group_commit_loop(HELD_AT, reference))
             for size in sizes:
@@ -79,6 +89,9 @@ async def _samples(
                     taken["bare", size].append(await bare(size))
                     taken["memory", size].append(await live_run(plan, None, parallel))
                     taken["durable", size].append(await live_run(plan, journal, parallel))
+            if server is not None:
+                plan = fan(HELD_AT)
+                taken[POSTGRES, HELD_AT].append(await live_run(plan, server.dsn, parallel))
     return {what: middle(samples) for what, samples in taken.items()}
 
 
@@ -87,7 +100,7 @@ def _figures_of(journal: str, size: int, taken: Sample, least: float) -> list[Fi
     rate = Figure(
         name=f"{journal}, {size:,} tasks: tasks a second",
         value=size / taken.wall,
-        bar=RATE_BAR if is_held and journal == "durable" else None,
+        bar=RATE_BARS.get(journal) if is_held else None,
         is_floor=True,
     )
     bar = CPU_BARS[journal] if is_held else None
