@@ -192,6 +192,8 @@ def _plan_of(result: RunResult) -> Plan | None:
 
 def _spent(trace: Trace) -> str:
     usage = trace.usage
+    if not usage.calls:
+        return "no model calls"
     tokens = usage.tokens_in + usage.tokens_out
     return f"{counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}"
 

@@ -171,7 +171,7 @@ def _single(each: _Box, x: float, y: float) -> Iterator[str]:
     )
     words = f"{each.state} · {each_words(task)}" if task.for_each is not None else each.state
     yield text(x + 28, y + 35, fitted(words, room), ink)
-    left = room - text_width(words) - 10
+    left = room - text_width(words) - 18
     if left > 40 and (worker := fitted(task.worker or task.skill, left)):
         yield text(x + WIDTH - 10, y + 35, worker, ink, anchor="end")
 

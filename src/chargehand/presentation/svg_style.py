@@ -119,7 +119,7 @@ def escaped(words: str) -> str:
 
 def fitted(words: str, room: float, size: float = 11, *, is_bold: bool = False) -> str:
     """The words in one line of about this width, cut with an ellipsis."""
-    size *= 1.1 if is_bold else 1
+    size *= 1.17 if is_bold else 1
     line = " ".join(clean(words).split())
     if text_width(line, size) <= room:
         return line
