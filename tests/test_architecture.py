@@ -29,7 +29,7 @@ ROWS = (
     ("facts",),
     ("decisions",),
     (
-        *("clock", "background_loop", "reused_threads", "interrupt_signals", "person_at_terminal"),
+        *("clock", "background_loop", "reused_threads", "interrupt_signals", "terminal_detection"),
         *("regular_file", "subreaper"),
     ),
     PORTS,

@@ -29,7 +29,7 @@ from chargehand.facts import events
 from chargehand.facts.events import Approach, Effect, Event, RunStatus
 
 # notebooks
-from chargehand.facts.notebook_html import render_with
+from chargehand.facts.notebook_renderer import render_with
 
 # running
 from chargehand.decisions.dispatch import Balance, Starts

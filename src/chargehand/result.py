@@ -24,7 +24,7 @@ from chargehand.facts.answer import SUREST, Answer
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
-from chargehand.facts.notebook_html import notebook_html
+from chargehand.facts.notebook_renderer import notebook_html
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task, item_id
 from chargehand.facts.value import Value

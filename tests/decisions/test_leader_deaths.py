@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from chargehand.decisions.leader_deaths import is_led_silently, progress_in, silent_leaders
+from chargehand.decisions.leader_killing_runs import is_led_silently, progress_in, silent_leaders
 from chargehand.facts.events import AttemptFinished, AttemptStarted, Event, RunLed, RunReleased
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value

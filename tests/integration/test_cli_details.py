@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import chargehand as ch
-from chargehand.cli import main, model_weights
+from chargehand.cli import main, models
 from chargehand.models.base import ModelReply, StopReason, Text, ToolCall
 from chargehand.patterns.groups import Group, RoundRobinManager
 from chargehand.presentation.live_frame import Line
@@ -179,10 +179,10 @@ def test_models_are_listed_with_what_they_lack() -> None:
 def test_a_local_model_is_ready_only_with_the_package_that_runs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_weights, "path_of", lambda name: tmp_path / name)
+    monkeypatch.setattr(models, "path_of", lambda name: tmp_path / name)
     states = []
     for is_there in (True, False):
-        monkeypatch.setattr(model_weights, "is_installed", lambda is_there=is_there: is_there)
+        monkeypatch.setattr(models, "is_installed", lambda is_there=is_there: is_there)
         told = CliRunner().invoke(main, ["models", "list", "--json"]).stdout
         rows = [json.loads(line) for line in told.splitlines()]
         states.append(next(row for row in rows if row["model"].startswith("local:")))

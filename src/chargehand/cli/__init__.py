@@ -51,7 +51,7 @@ COMMANDS = {
     "verify": ("verify", "Check whether the runs of a journal can be read."),
     "prune": ("prune", "Delete finished runs by age, number or size."),
     "init": ("init", "Write a crew file to start from."),
-    "models": ("model_weights", "List models, and fetch some that run on this machine."),
+    "models": ("models", "List models, and fetch some that run on this machine."),
     "mcp": ("mcp_server", "Serve the crew to other agents, over MCP."),
 }
 

@@ -12,7 +12,7 @@ import click
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options
 from chargehand.cli.output import say
 from chargehand.errors import UsageError
-from chargehand.person_at_terminal import is_terminal
+from chargehand.terminal_detection import is_terminal
 
 TOKEN_VARIABLE = "CHARGEHAND_MCP_TOKEN"  # noqa: S105 - where the token is, not what it is
 

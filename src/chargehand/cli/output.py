@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from chargehand.person_at_terminal import is_interactive, is_plain, is_terminal
 from chargehand.presentation.plain_text import clean, clean_json
+from chargehand.terminal_detection import is_interactive, is_plain, is_terminal
 
 if TYPE_CHECKING:
     from chargehand.presentation.live_frame import Line

@@ -32,12 +32,12 @@ from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head, is_part_of_journal
-from chargehand.person_at_terminal import is_terminal
 from chargehand.presentation.run_status import process_words
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server
 from chargehand.supervisor.requests import RunOptions
+from chargehand.terminal_detection import is_terminal
 
 
 def _writable(context: click.Context, option: click.Parameter, file: str) -> str:

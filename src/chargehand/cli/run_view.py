@@ -20,10 +20,10 @@ from chargehand.facts.events import (
     encode,
 )
 from chargehand.facts.outcome import NeedsInput, Question
-from chargehand.person_at_terminal import is_terminal
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.result import RunResult
 from chargehand.settings import Choice
+from chargehand.terminal_detection import is_terminal
 
 if TYPE_CHECKING:
     from chargehand.cli.live_screen import LiveScreen

@@ -25,12 +25,12 @@ from chargehand.decisions.trace import Trace
 from chargehand.errors import ChargehandError
 from chargehand.facts.durations import shown_length
 from chargehand.journal.base import Head
-from chargehand.person_at_terminal import is_terminal
 from chargehand.presentation.plain_text import money_words, table
 from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at
 from chargehand.presentation.trace_lines import tree_lines
 from chargehand.settings import journal_place, reader_of
 from chargehand.supervisor import Supervisor
+from chargehand.terminal_detection import is_terminal
 
 
 class RunRow(Struct, frozen=True):

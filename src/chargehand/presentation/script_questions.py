@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from chargehand.facts.outcome import Question
-from chargehand.person_at_terminal import is_interactive
 from chargehand.presentation.plain_text import clean, one_line
 from chargehand.presentation.question_words import answer_in, question_lines
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
+from chargehand.terminal_detection import is_interactive
 
 
 def ask_at_terminal(question: Question) -> str | None:

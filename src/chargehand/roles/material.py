@@ -16,7 +16,7 @@ from chargehand.facts.plan import Reach
 from chargehand.reused_threads import in_thread
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.roster import Member, Roster
-from chargehand.roles.run_summary import remembered
+from chargehand.roles.run_so_far import remembered
 from chargehand.tools.base import Tool
 from chargehand.tools.reachable_data import (
     FileEntry,

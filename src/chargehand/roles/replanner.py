@@ -20,7 +20,7 @@ from chargehand.roles.model_calls import DurableModelCaller
 from chargehand.roles.plan_review import reviewed_change
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
-from chargehand.roles.run_summary import RunSummary, Seen, situation_of
+from chargehand.roles.run_so_far import RunSummary, Seen, situation_of
 from chargehand.roles.system_task_context import PlanningContext
 
 #: faults of any change, whatever is in it

@@ -16,7 +16,7 @@ from chargehand.roles.model_calls import DurableModelCaller, ModelCaller, ask_fo
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
-from chargehand.roles.run_summary import RunSummary, situation_of
+from chargehand.roles.run_so_far import RunSummary, situation_of
 from chargehand.roles.system_task_context import PlanningContext
 
 FINISH = "finish"

@@ -23,7 +23,7 @@ from chargehand.roles.data_fences import request_again
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import REPAIRS, DurableModelCaller, refuse_unusable
 from chargehand.roles.partial_json import PartialJson
-from chargehand.roles.run_summary import remembered
+from chargehand.roles.run_so_far import remembered
 from chargehand.roles.system_task_context import PlanningContext
 
 

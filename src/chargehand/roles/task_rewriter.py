@@ -23,7 +23,7 @@ from chargehand.roles.model_calls import DurableModelCaller, ask_for
 from chargehand.roles.plan_schema import objection_to_task
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
-from chargehand.roles.run_summary import remembered
+from chargehand.roles.run_so_far import remembered
 from chargehand.roles.system_task_context import PlanningContext
 
 #: of the attempt that are shown, the last ones

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from chargehand.clock import Clock
 from chargehand.decisions.budget import runs_below
-from chargehand.decisions.leader_deaths import (
+from chargehand.decisions.leader_killing_runs import (
     Written,
     is_led_silently,
     progress_in,

@@ -48,7 +48,6 @@ from chargehand.journal.base import Journal
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
 from chargehand.past_runs import JournalHandle, is_known
-from chargehand.person_at_terminal import is_interactive
 from chargehand.result import RunResult
 from chargehand.roles.function_worker import Where
 from chargehand.roles.resources import ModelChoice, Resources
@@ -67,6 +66,7 @@ from chargehand.supervisor.run_start import RunStart
 from chargehand.supervisor.runtime_lifetime import GRACE, Runtimes
 from chargehand.supervisor.standby import Standby
 from chargehand.supervisor.worker_membership import PoolOptions, WorkerPool
+from chargehand.terminal_detection import is_interactive
 
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelSettings

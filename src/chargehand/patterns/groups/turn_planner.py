@@ -41,7 +41,7 @@ from chargehand.roles.function_worker import Where
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.plan_schema import NO_MORE, fresh_ids
 from chargehand.roles.resources import ModelChoice, Resources
-from chargehand.roles.run_summary import remembered
+from chargehand.roles.run_so_far import remembered
 from chargehand.roles.system_task_context import PlanningContext
 
 #: the tag of notes about runs, and the label of the counter, on the group's own board
