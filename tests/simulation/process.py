@@ -68,6 +68,8 @@ class Process:
         self._unwritten: Batch | None = None
         self._decided_at = START_AT
         self._has_lost = False
+        #: a worker came back after the last decision, which the next one takes into account
+        self._has_returned = False
         self._turn_at: int | None = None
         stage.ledger.renew(name)
 
@@ -199,6 +201,7 @@ class Process:
         if is_new:
             self._gauges[worker] = self._gauge(place)
         del self.away[worker]
+        self._has_returned = True
         self.turn_in(0)
 
     def _gauge(self, place: Place) -> Gauge:
@@ -234,7 +237,7 @@ class Process:
                 self.turn_in(0)
 
     def _decide(self) -> Batch:
-        self._has_lost = False
+        self._has_lost = self._has_returned = False
         self._decided_at = now = self.clock()
         messages = [
             RunMessage(message.run, replace(message.event, at=now), message.ticket)
@@ -340,7 +343,8 @@ class Process:
         for run in batch.ended:
             del self.epochs[run]
         self._stage.observer.watch("desk.check", self.kernel.check)
-        if self._decided_at == self.clock() and not self._has_lost:
+        is_outdated = self._has_lost or self._has_returned
+        if self._decided_at == self.clock() and not is_outdated:
             self._show(starts)
 
     def _show(self, starts: list[Start]) -> None:
