@@ -101,6 +101,9 @@ def assert_gaps_are_named(example: Example, result: ch.RunResult) -> str:
     missing = page.partition("<h2>What is missing</h2>")[2].partition("<h2>")[0]
     assert [gap for gap in result.answer.gaps if escape(str(gap)) not in missing] == []
     assert "## What is missing" in document.markdown()
+    for text in (page, document.markdown()):
+        beginning = text.partition("What is missing")[0]
+        assert "This document is incomplete." in beginning, "who reads on no further knows"
     return page
 
 

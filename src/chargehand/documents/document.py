@@ -20,7 +20,8 @@ from chargehand.documents.prose import markdown_line, prose_html, prose_markdown
 from chargehand.documents.sourced_figures import Figure, FigureCheck, shown_value
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
-from chargehand.presentation.plain_text import clean
+from chargehand.facts.events import RunStatus
+from chargehand.presentation.plain_text import clean, counted
 from chargehand.result import RunResult
 
 Cell: TypeAlias = "str | int | float | Figure"
@@ -180,7 +181,7 @@ class Document:
         parts = [f"# {markdown_line(self.title)}"]
         if self.label:
             parts.append(f"*{markdown_line(self.label)}*")
-        parts += [self._markdown_of(block) for block in self.blocks]
+        parts += [self._markdown_of(block) for block in (*self._opening(), *self.blocks)]
         parts += [
             f"## {title}\n\n" + "\n".join(f"- {markdown_line(e)}" for e in lines)
             for title, lines in self._ending()
@@ -245,7 +246,7 @@ class Document:
         body = [f"<h1>{escape(self.title)}</h1>"]
         if self.label:
             body.append(f'<p class="label">{escape(self.label)}</p>')
-        body += [self._html_of(block) for block in self.blocks]
+        body += [self._html_of(block) for block in (*self._opening(), *self.blocks)]
         for title, lines in self._ending():
             items = "".join(f"<li>{escape(each)}</li>" for each in lines)
             body.append(f"<h2>{escape(title)}</h2><ul>{items}</ul>")
@@ -332,7 +333,20 @@ class Document:
         short = " short" if len(str(figure)) <= _UNBROKEN else ""
         return f"figure{short}{' bad' if self.faults.get(figure) else ''}"
 
-    # What every document ends with
+    # What every document begins and ends with
+
+    def _opening(self) -> list[Block]:
+        """A warning if the run came to less than it should have: who reads the first lines only must know."""
+        if self._result is None or self._result.status is RunStatus.SUCCEEDED:
+            return []
+        gaps = len(self._result.answer.gaps)
+        missing = (
+            f": {counted(gaps, 'part')} of it {'is' if gaps == 1 else 'are'} missing, listed at the end"
+            if gaps
+            else ""
+        )
+        words = f"The run ended {self._result.status.value}{missing}. What is not mentioned here may exist all the same."
+        return [Callout("This document is incomplete.", [words])]
 
     def _ending(self) -> list[tuple[str, list[str]]]:
         """Gaps, contradictions and how it was made, as far as there are any."""
