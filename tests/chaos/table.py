@@ -40,7 +40,7 @@ def _other_commits(result: dict[str, Any]) -> list[str]:
                 rows[commit].append(row["row"])
     return [
         "",
-        *(f"Of commit `{commit}`: {', '.join(ids)}." for commit, ids in rows.items()),
+        *(f"Rows tested at commit `{commit}`: {', '.join(ids)}." for commit, ids in rows.items()),
     ] * bool(rows)
 
 
