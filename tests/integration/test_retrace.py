@@ -15,7 +15,7 @@ from chargehand.facts.events import Event
 from chargehand.journal.memory import MemoryJournal
 from chargehand.testing import FakeClock, run_virtual
 
-ALLOWED = 0.05
+ALLOWED = 0.001
 
 
 async def toil(brief: ch.Brief) -> str:
