@@ -30,6 +30,9 @@ REFUSALS = {
     "a call": (ToolCall("1", "cannot", '{"reason": "no file", "missing": "prices.csv"}'),),
     "a call that cannot be read": (ToolCall("1", "cannot", "no file"),),
     "a line": ("CANNOT: no file prices.csv",),
+    "our words repeated": (
+        "Cannot with the reason that the data is not available from any table.",
+    ),
     "a call written as text": ("cannot(reason: 'no file prices.csv', missing: 'the file')",),
     "a line in bold": ("**CANNOT:** no file prices.csv",),
     "a sentence": ("I cannot do this: there is no file prices.csv.",),

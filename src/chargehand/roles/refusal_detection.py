@@ -46,6 +46,11 @@ BY_LINE = (
 _LINE = re.compile(r"\W{0,4}CANNOT\b[\s*_`:]*(?P<reason>.*)", re.DOTALL)
 #: the call of the tool as small models write it into their answer
 _WRITTEN_CALL = re.compile(rf"\W{{0,4}}{CANNOT}\s?\((?P<reason>.*)\)\W{{0,4}}", re.DOTALL)
+#: our own words (`BY_CALL`), which small models repeat in place of the call
+_ECHO = re.compile(
+    rf"\W{{0,4}}(?:call )?{CANNOT} with the reason\b[\s*_`:]*(?P<reason>.*)",
+    re.DOTALL | re.IGNORECASE,
+)
 _SORRY = (
     r"(?:(?:i['’]m|i am) (?:very |so |really )?(?:sorry|afraid)|sorry|i apologi[sz]e|unfortunately)"
 )
@@ -122,7 +127,7 @@ def refusal_of(text: str, asked: str = "") -> Failed | None:
 
 def reason_in(text: str, asked: str = "") -> str | None:
     """Why its author cannot do it, if that is all that a plain text says."""
-    line = _LINE.match(text) or _WRITTEN_CALL.fullmatch(text.strip())
+    line = _LINE.match(text) or _WRITTEN_CALL.fullmatch(text.strip()) or _ECHO.match(text)
     if line is not None:
         return line["reason"]
     if apology_in(text):
