@@ -1,10 +1,15 @@
 """Settings that all tests share. There are no fixtures here: each room's tests bring their own."""
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
+
+# What is started in the background ignores Ctrl-C, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IS_CI = os.environ.get("CI") == "true"
 

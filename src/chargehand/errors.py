@@ -9,6 +9,7 @@ ChargehandError
 │   ├── NotBegun                a run that was submitted and that no supervisor has taken up yet
 │   ├── UnknownQuestion         no open question with that id
 │   │   └── QuestionTaken         it is already answered
+│   ├── EffectsWouldRepeat      a fork or retry that would repeat steps with effects outside
 │   ├── KeyConflict             one idempotency key, two different bodies
 │   ├── ImportedKey             an idempotency key whose run was imported from a recording
 │   ├── RecordingTooLarge       a recording that would unpack to more than is allowed
@@ -51,7 +52,7 @@ ChargehandError
 └── InternalError             us; please report it
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -140,6 +141,18 @@ class QuestionTaken(UnknownQuestion):
             self,
             f"question {question!r} was answered before, by {by or 'somebody'}: {text[:200]!r}; "
             "the first answer counts",
+        )
+
+
+class EffectsWouldRepeat(UsageError):
+    """A fork or retry would repeat steps that changed something outside."""
+
+    def __init__(self, run: str, effects: Mapping[str, Sequence[str]]) -> None:
+        self.run, self.effects = run, dict(effects)
+        steps = "; ".join(f"{task}: {', '.join(names)}" for task, names in effects.items())
+        super().__init__(
+            f"a fork of run {run} would repeat steps that changed something outside ({steps}); "
+            "fork(…, repeat_effects=True), at the command line --repeat-effects, does them again"
         )
 
 

@@ -383,8 +383,8 @@ def test_speedup_counts_the_work_of_runs_below_and_not_the_time_of_people() -> N
     assert result.speedup == pytest.approx(1, rel=0.05)
     assert result.report.idle == pytest.approx(timedelta(seconds=1000), abs=timedelta(seconds=1))
     told = str(result.report).splitlines()[0]
-    assert ", of which 16 min 40 s waited for people; one after another 1.0 s: 1.0 times" in told
-    assert ", of which 16m40s waited for people, 1.0 times as fast" in summary(result, "")[1]
+    assert ", of which 16 min 40 s idle; one after another 1.0 s: 1.0 times" in told
+    assert ", of which 16m40s idle, 1.0 times as fast" in summary(result, "")[1]
 
 
 def test_a_failed_run_tells_no_speedup_and_no_confidence() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import chargehand as ch
 from chargehand import recordings
-from chargehand.errors import PlanRefused, UsageError
+from chargehand.errors import EffectsWouldRepeat, PlanRefused, UsageError
 from chargehand.facts.events import AttemptFinished, RunRequested, StepFinished
 from chargehand.facts.value import digest_of
 from chargehand.models.base import ToolCall
@@ -177,7 +177,7 @@ async def test_effects_are_not_repeated_unasked(tmp_path: Path) -> None:
         first = await boss.run(plan_of(task("a", "sender"), nested))
         assert len(sent) == 2
         for id_ in ("a", "b"):
-            with pytest.raises(UsageError, match=f"{id_}: send.*repeat_effects"):
+            with pytest.raises(EffectsWouldRepeat, match=f"{id_}: send.*repeat_effects"):
                 await boss.fork(first.id, redo=[id_])
         assert len(sent) == 2
         await boss.fork(first.id, redo=["a"], repeat_effects=True)

@@ -20,13 +20,13 @@ import {
   isReachable,
   keysOn,
   me,
-  now,
   openQuestions,
   refreshMe,
   shownTheme,
   signIn,
   theme,
   troubles,
+  wallClock,
 } from "./session";
 import type { RunModel } from "./store";
 import type { Question, RunRow } from "./types";
@@ -87,7 +87,7 @@ function ConnectionDot() {
   const replaying = route.value.query.at !== undefined;
   // It changes with every frame of the stream, and is of interest when none comes.
   const heardAt = isDown ? dataAt.value : 0;
-  const age = heardAt ? ago(new Date(heardAt).toISOString(), Date.now()) : "";
+  const age = heardAt ? ago(new Date(heardAt).toISOString(), wallClock.value) : "";
   const word = replaying
     ? "replay"
     : isDown
@@ -204,7 +204,7 @@ export function NeedsBar({ run }: { run: string | null }) {
   const model = useModel();
   // The list of runs has a block of its own for this.
   if (query.at !== undefined || page === "questions" || page === "runs") return null;
-  const hidden = new Set(pending.value.map((each) => each.question.id));
+  const hidden = new Set(pending.value.filter((each) => !each.error).map((each) => each.question.id));
   // The stream of a run knows of its questions before the next poll does.
   const known = run && model?.run.id === run ? model.openQuestions : openQuestions.value;
   const open = known.filter((question) => !hidden.has(question.id) && !sent.value[question.id]);
@@ -246,7 +246,7 @@ export function goToNextQuestion(): void {
 }
 
 function SystemBars() {
-  const lostFor = connection.value === "lost" && dataAt.value ? now.value - dataAt.value : 0;
+  const lostFor = connection.value === "lost" && dataAt.value ? wallClock.value - dataAt.value : 0;
   if (isOutdated.value)
     return (
       <div class="system-bar" role="alert">
@@ -260,7 +260,7 @@ function SystemBars() {
         <span>
           No connection to the server.{" "}
           {dataAt.value
-            ? `What you see is from ${ago(new Date(dataAt.value).toISOString(), Date.now())}. `
+            ? `What you see is from ${ago(new Date(dataAt.value).toISOString(), wallClock.value)}. `
             : ""}
           Trying again by itself.
         </span>

@@ -220,7 +220,8 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
   const elsewhere = taken.value[question.id] ?? (sent.value[question.id] ? null : question.answered);
   const mine = sent.value[question.id];
   const asker = model?.run.id === question.run ? model.tasks.get(question.task) : undefined;
-  const isOpen = !waiting && !elsewhere && mine === undefined && !question.is_closed;
+  const isOpen =
+    (!waiting || Boolean(waiting.error)) && !elsewhere && mine === undefined && !question.is_closed;
   return (
     <article class={`question ${isOpen ? "is-open" : ""}`} aria-labelledby={`q-${question.id}`}>
       <header>

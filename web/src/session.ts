@@ -36,6 +36,8 @@ export const capacities = signal<Record<string, number>>({});
 export const announcement = signal("");
 /** Milliseconds, once a second; stands still while the data is not live. */
 export const now = signal(Date.now());
+/** The same, but always. */
+export const wallClock = signal(Date.now());
 
 export const canOperate = computed(() =>
   Boolean(me.value && !me.value.read_only && me.value.scopes.includes("operate")),
@@ -179,6 +181,8 @@ export function startSession(): void {
     if (!document.hidden) void refreshAttention();
   });
   setInterval(() => {
-    if (!document.hidden && isReachable.value) now.value = Date.now();
+    if (document.hidden) return;
+    wallClock.value = Date.now();
+    if (isReachable.value) now.value = Date.now();
   }, 1000);
 }

@@ -386,6 +386,8 @@ export class RunModel {
   settle(id: string, changes: Partial<TaskRow>, at: string): void {
     this.change(id, { ended_at: at, ...changes });
     this.progress.delete(id);
+    // What waited for it waits for something else now, or for nothing.
+    if (this.waits.some((wait) => wait.why.includes(id))) this.isStale = true;
     if (changes.state === "done" && !isSystem(id)) this.finished.push(id);
     for (const dependent of this.unblocks(id)) this.makeReady(dependent, at);
   }
@@ -434,6 +436,25 @@ export class RunModel {
     this.attempts[index] = ended;
     if (row.outcome === "running") this.running -= 1;
     if (outcome === "done") this.busy += lengthOf(ended);
+  }
+
+  /** Seconds that the attempts of a task took that have ended; waits between them do not count. */
+  worked(task: string): number | null {
+    const row = this.tasks.get(task);
+    if (!row) return null;
+    let seconds = 0;
+    for (let attempt = 1; attempt <= row.attempt; attempt++) {
+      const index = this.attemptIndex.get(`${task}:${attempt}`);
+      const known = index === undefined ? undefined : this.attempts[index];
+      if (known) seconds += lengthOf(known);
+    }
+    return seconds;
+  }
+
+  /** When the attempt began that is under way. */
+  attemptBegan(row: TaskRow): string | null {
+    const index = this.attemptIndex.get(`${row.id}:${row.attempt}`);
+    return (index === undefined ? undefined : this.attempts[index]?.started_at) ?? row.started_at;
   }
 
   countItem(task: string, changes: Partial<ItemCounts>, at: string): void {
@@ -588,15 +609,14 @@ function finishAttempt(model: RunModel, event: RunEvent): void {
   const outcome = event.outcome as OutcomeFields;
   const item = ITEM.exec(task);
   model.spend(item?.[1] ?? task, outcome.usage);
-  const row = model.tasks.get(task);
-  const seconds = row?.started_at ? (Date.parse(event.at) - Date.parse(row.started_at)) / 1000 : null;
   if (outcome.is === "done") {
     model.end(task, attempt, "done", event.at);
+    const seconds = model.worked(task);
     if (item) model.countItem(item[1] as string, { running: -1, done: 1 }, event.at);
     else model.settle(task, { state: "done", seconds, error: null, gaps: outcome.gaps ?? [] }, event.at);
   } else if (outcome.is === "needs_input") {
     model.end(task, attempt, "needs", event.at);
-    model.change(task, { state: "needs", seconds, why: outcome.question?.text ?? "" });
+    model.change(task, { state: "needs", seconds: model.worked(task), why: outcome.question?.text ?? "" });
     if (outcome.question) model.ask(task, outcome.question, event.at);
   } else {
     model.end(task, attempt, "failed", event.at);
@@ -711,9 +731,7 @@ const HANDLERS: Record<string, Handler> = {
     const item = ITEM.exec(task);
     if (item) model.countItem(item[1] as string, { failed: 1 }, event.at);
     const error = { kind: cause.kind ?? "", message: cause.message ?? "" };
-    const started = model.tasks.get(task)?.started_at;
-    const seconds = started ? (Date.parse(event.at) - Date.parse(started)) / 1000 : null;
-    model.settle(task, { state: "failed", error, seconds }, event.at);
+    model.settle(task, { state: "failed", error, seconds: model.worked(task) }, event.at);
     model.isStale = true;
     model.refreshState();
   },

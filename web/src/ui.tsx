@@ -229,8 +229,8 @@ export function Meter({
   limit: number | null | undefined;
   label: string;
 }) {
-  if (!limit) return null;
-  const share = Math.min(1, used / limit);
+  if (limit === null || limit === undefined) return null;
+  const share = limit > 0 ? Math.min(1, used / limit) : 1;
   return (
     <div class="meter" role="img" aria-label={`${label}: ${Math.round(share * 100)} % of the limit`}>
       <i class={share >= 0.9 ? "is-high" : ""} style={{ width: `${share * 100}%` }} />

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { chosenWorkers, commandFor } from "../src/pages/new_run";
+import { chosenWorkers } from "../src/pages/new_run";
 import { waitOf } from "../src/pages/workers";
+import { commandFor } from "../src/submit_command";
 
 describe("the workers of a new run", () => {
   const draft = { request: "Do it", money: "", tokens: "", minutes: "", review: false, priority: "" };

@@ -123,6 +123,26 @@ describe("a run folded from its events", () => {
     expect(folded().idleUntil(Date.parse(at(60)))).toBe(0);
   });
 
+  it("counts the time of a task without what lies between its attempts", () => {
+    const asked = { id: "r1:q", text: "Which?", choices: [] };
+    const model = folded(
+      ["AttemptFinished", { task: "a", attempt: 1, outcome: { is: "needs_input", question: asked } }],
+      ["ProgressNoted", { task: "a", text: "waits" }],
+      ["QuestionAnswered", { question: "r1:q", task: "a", by: "ann", text: "red" }],
+      ["AttemptStarted", { task: "a", attempt: 2, worker: "reader" }],
+      ["AttemptFinished", { task: "a", attempt: 2, outcome: { is: "done" } }],
+    );
+    expect(model.tasks.get("a")?.seconds).toBe(2);
+  });
+
+  it("fetches anew what waits for a task that has ended", () => {
+    const model = folded();
+    model.waits = [{ task: "b", why: "waits for a (running)", since: at(3) }];
+    model.isStale = false;
+    model.apply({ ...log(...begun, done("a"))[4]! });
+    expect(model.isStale).toBe(true);
+  });
+
   it("takes an event once", () => {
     const model = folded();
     const again = log(...begun);

@@ -33,19 +33,28 @@ def follow(boss: Supervisor, run: str, manner: WatchOptions) -> int:
     return session.conduct(followed.follow)
 
 
-async def server_for(boss: Supervisor, choice: Choice, *, quiet: bool) -> Server | None:
-    """A process that serves the journal and would lead a run as this supervisor does; else says why not."""
+async def servers_for(boss: Supervisor, choice: Choice, *, quiet: bool) -> list[Server]:
+    """The processes that serve the journal and would lead a run as this supervisor does; says why if none does."""
     ours = boss.offer(choice.source())
+    fitting: list[Server] = []
     refusals: list[str] = []
     for server in await servers_of(boss.journal):
-        if not (told := server.offer.differences(ours)):
-            return server
-        refusals.append(
-            f"{process_words(server.process)} serves this journal with {', '.join(told)}"
-        )
-    for refusal in refusals if not quiet else ():
+        if told := server.offer.differences(ours):
+            refusals.append(
+                f"{process_words(server.process)} serves this journal with {', '.join(told)}"
+            )
+        else:
+            fitting.append(server)
+    for refusal in refusals if not quiet and not fitting else ():
         output.say(f"led here: {refusal}")
-    return None
+    return fitting
+
+
+def servers_words(servers: Sequence[Server]) -> str:
+    """Who takes up what is submitted: of several, nobody knows which."""
+    if len(servers) > 1:
+        return f"one of the {len(servers)} processes that serve this journal"
+    return f"{process_words(servers[0].process)}, which serves this journal"
 
 
 def serve_words(source: Mapping[str, Any], place: JournalPlace) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from chargehand.cli import output
 from chargehand.cli.find_run import find_run, standing_of, with_run
-from chargehand.cli.followed_run import follow, server_for
+from chargehand.cli.followed_run import follow, servers_for, servers_words
 from chargehand.cli.options import (
     PathsCommand,
     again,
@@ -32,7 +32,6 @@ from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head, is_part_of_journal
-from chargehand.presentation.run_status import process_words
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server
@@ -197,12 +196,10 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     terms = run_terms(boss, choice, options)
     if options["review"]:
         asked = _to_review(asked, boss, terms)
-    server = None if options["here"] else asyncio.run(_server(boss, choice, options))
-    if server is not None:
+    servers = [] if options["here"] else asyncio.run(_servers(boss, choice, options))
+    if servers:
         if not manner.quiet:
-            output.say(
-                f"handed over to {process_words(server.process)}, which serves this journal; --here leads it here"
-            )
+            output.say(f"handed over to {servers_words(servers)}; --here leads it here")
         sys.exit(follow(boss, asyncio.run(boss.post(asked, **terms)), manner))
     watch = RunView(manner)
 
@@ -213,8 +210,8 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     sys.exit(RunSession(boss, watch, manner).conduct(start))
 
 
-async def _server(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> Server | None:
-    """The process that serves the journal and leads this run in our place, if there is one."""
+async def _servers(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> list[Server]:
+    """The processes that serve the journal, of which one leads this run in our place, if there are any."""
     own = [
         flag
         for flag, is_given in (
@@ -224,15 +221,15 @@ async def _server(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> 
         )
         if is_given
     ]
-    server = await server_for(boss, choice, quiet=options["quiet"])
-    if server is None or not own:
-        return server
+    servers = await servers_for(boss, choice, quiet=options["quiet"])
+    if not servers or not own:
+        return servers
     if not options["quiet"]:
         output.say(
             f"led here: {own[0]} is for runs that this command leads, so it is not handed over to "
-            f"{process_words(server.process)}, which serves this journal"
+            f"{servers_words(servers)}"
         )
-    return None
+    return []
 
 
 @click.command(cls=PathsCommand)

@@ -266,12 +266,12 @@ def _tokens(usage: Usage) -> int:
 
 
 def is_idle_worth_telling(idle: timedelta, wall: timedelta) -> bool:
-    """Whether so much of the time waited for people that the speed-up would seem wrong without it."""
+    """Whether so much of the time nothing could run that the speed-up would seem wrong without it."""
     return idle * LEAST_IDLE_SHARE > wall
 
 
 def _head(report: Report) -> Iterable[str]:
-    waited = f", of which {time_in_words(report.idle)} waited for people"
+    waited = f", of which {time_in_words(report.idle)} idle"
     yield (
         f"{report.run or 'run'}  {report.status or 'not ended'} in {time_in_words(report.wall)}"
         f"{waited if is_idle_worth_telling(report.idle, report.wall) else ''}; "

@@ -89,12 +89,10 @@ def lines(value: Any, axis: Sequence[str], chart: str) -> Mapping[str, Sequence[
 
 
 def drawable(value: Any, what: str, way_out: str) -> Figure:
-    """A figure that has a length or a height."""
+    """A figure that has a place in a chart; words have one without a length or a height."""
     if not isinstance(value, Figure):
         raise UsageError(f"{what} is {shown(value)}; give a Figure, or {way_out}")
     number = value.value
-    if isinstance(number, str):
-        raise UsageError(f"{what}: {number!r} is not a number and cannot be drawn; {way_out}")
     if isinstance(number, float) and not math.isfinite(number):
         raise UsageError(f"{what}: {number} cannot be drawn; {way_out}")
     return value

@@ -1,6 +1,7 @@
 """Bar and line charts as SVG. Each bar and point has a title that a pointer shows and a reader can read."""
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -21,18 +22,25 @@ _STEPS, _MOST, _LEAST = 3, 1e15, 1e-9
 _COLOURS = ("var(--bar)", "#2a855a", "#8b4fd9", "#c2500a", "#6b727b", "#cf3434")
 
 
+#: a number that a model has put into quotes
+_NUMERAL = re.compile(r"[+-]?\d{1,40}(?:\.\d{1,40})?")
+
+
 def bar_chart_svg(
     title: str, bars: Sequence[tuple[str, Figure]], unfound: Collection[Figure] = ()
 ) -> str:
     """Horizontal bars from a common zero line. Figures that were not found in their sources are marked."""
     values = [_number(each, title) for _, each in bars]
-    low, high = min([Fraction(0), *values]), max([Fraction(0), *values])
+    known = [each for each in values if each is not None]
+    low, high = min([Fraction(0), *known]), max([Fraction(0), *known])
     scale = (_WIDTH - _LABEL - 110) / ((high - low) or Fraction(1))
     zero = float(_LABEL - low * scale)
     rows = []
     for row, ((label, figure), value) in enumerate(zip(bars, values, strict=True)):
-        y, length = row * _ROW, max(float(abs(value) * scale), 1.0)
-        x = zero if value >= 0 else zero - length
+        y = row * _ROW
+        # Words in place of a number, which only a model gives, are shown without a bar.
+        length = 0.0 if value is None else max(float(abs(value) * scale), 1.0)
+        x = zero if value is None or value >= 0 else zero - length
         is_bad = figure in unfound
         words = f"{figure}, {NOT_FOUND}" if is_bad else str(figure)
         rows.append(
@@ -55,7 +63,11 @@ def line_chart_svg(
     The points of figures that were not found in their sources are marked.
     """
     numbers = {
-        name: {i: _number(each, title) for i, each in enumerate(line) if each is not None}
+        name: {
+            i: number
+            for i, each in enumerate(line)
+            if each is not None and (number := _number(each, title)) is not None
+        }
         for name, line in lines.items()
     }
     every = [value for line in numbers.values() for value in line.values()]
@@ -161,9 +173,11 @@ def _svg(title: str, height: int, drawn: Sequence[str]) -> str:
     return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg>'
 
 
-def _number(figure: Figure, chart: str) -> Fraction:
-    """Exact: a float cannot hold 10**400, and overflows in a chart of 1e-320."""
+def _number(figure: Figure, chart: str) -> Fraction | None:
+    """Exact: a float cannot hold 10**400, and overflows in a chart of 1e-320. None of words."""
     value = drawable(figure, f"chart {chart!r}", "leave it out").value
+    if isinstance(value, str):
+        return Fraction(value.strip()) if _NUMERAL.fullmatch(value.strip()) else None
     return Fraction(value) if isinstance(value, int) else Fraction(float(value))
 
 

@@ -298,10 +298,10 @@ def gain_of(result: RunResult) -> float | None:
 
 
 def waited_words(result: RunResult) -> str:
-    """How much of the time waited for people, which the speed-up leaves out; empty if that is next to nothing."""
+    """How much of the time nothing could run (a question, a pause, no process), which the speed-up leaves out; empty if that is next to nothing."""
     idle = result.trace.idle
     is_told = is_idle_worth_telling(idle, result.wall)
-    return f", of which {shown_length(idle)} waited for people" if is_told else ""
+    return f", of which {shown_length(idle)} idle" if is_told else ""
 
 
 def item_counts(task: TaskResult) -> str:

@@ -300,7 +300,7 @@ class RequestBuilder:
         if not self._resources.has_model and not self._has_planner:
             raise UsageError(
                 "a request in words needs a planner, and that needs a model: "
-                "Supervisor(…, model='openai:gpt-5-mini', 'offline', …), or hand over a chargehand.Plan"
+                "Supervisor(…, model='openai:gpt-5-mini', 'offline', …), or --model if the crew takes one; or hand over a chargehand.Plan"
             )
         if not list(self._roster):
             raise UsageError("the roster is empty; add workers")

@@ -24,7 +24,7 @@ from chargehand.decisions.run_fork import ForkChanges, ForkPlan
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.brief import Brief
 from chargehand.engines.text_streams import TextStreams, with_pieces
-from chargehand.errors import JournalError, UnknownQuestion, UsageError
+from chargehand.errors import EffectsWouldRepeat, JournalError, UnknownQuestion, UsageError
 from chargehand.facts.answer import AnswerPiece, TaskPiece
 from chargehand.facts.argument_checks import (
     FUNCTION,
@@ -341,14 +341,14 @@ class Supervisor:
 
         Tasks that were done by then keep their results, unless they, their workers (only without `at`) or what
         they need has changed. `tasks` replaces tasks of the same ids, `redo` does tasks again, `plan` replaces
-        the whole plan. Limits, priority and output type are inherited. Raises `UsageError` if steps that
+        the whole plan. Limits, priority and output type are inherited. Raises `EffectsWouldRepeat` if steps that
         changed something outside would be done once more, unless `repeat_effects`.
         """
         async with self._runtimes.at_work() as runtime:
             changes = ForkChanges(plan=plan, tasks=tasks, redo=redo, instruction=instruction)
             fork = await self._start.fork_plan(run_id, at, changes)
             if fork.effects and not repeat_effects:
-                raise UsageError(_would_repeat(run_id, fork))
+                raise EffectsWouldRepeat(run_id, fork.effects)
             run, _ = await self._start.fork(runtime, fork, terms, self._asking(terms))
             return await self._wait_or_cancel(run)
 
@@ -758,14 +758,6 @@ class Supervisor:
             is_there=is_submitted or is_served,
             is_watched=is_interactive,
         )
-
-
-def _would_repeat(run: str, fork: ForkPlan) -> str:
-    steps = "; ".join(f"{task}: {', '.join(names)}" for task, names in fork.effects.items())
-    return (
-        f"a fork of run {run} would repeat steps that changed something outside ({steps}); "
-        "fork(…, repeat_effects=True), at the command line --repeat-effects, does them again"
-    )
 
 
 async def _unsaid(result: RunResult, said: str, at: datetime) -> AnswerPiece | None:

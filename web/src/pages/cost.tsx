@@ -42,7 +42,7 @@ function Budget({
       <h3>{label}</h3>
       <p class="big">
         {shown(used)}
-        <span class="hint"> {limit ? `of ${shown(limit)}` : "no limit"}</span>
+        <span class="hint"> {limit === null ? "no limit" : `of ${shown(limit)}`}</span>
       </p>
       <Meter used={used} limit={limit} label={label} />
     </div>
@@ -131,8 +131,10 @@ const workerName = (name: string): string => (name.startsWith("@") ? `supervisor
 
 export function CostPage({ model }: { model: RunModel }) {
   const { run } = model;
-  const cost = useFetched<CostView>(`${run.id}/${run.state}/${run.tasks.done}/${run.tasks.failed}`, () =>
-    get<CostView>(runPath(run.id, "cost")),
+  const caps = JSON.stringify(run.limits);
+  const cost = useFetched<CostView>(
+    `${run.id}/${run.state}/${run.tasks.done}/${run.tasks.failed}/${caps}`,
+    () => get<CostView>(runPath(run.id, "cost")),
   );
   if (!cost.value)
     return cost.error ? <ErrorBox error={cost.error} retry={cost.reload} /> : <Loading what="the cost" />;

@@ -2,50 +2,12 @@
 
 import { useMemo, useState } from "preact/hooks";
 import { ApiError, get, post } from "../api";
-import { clean, shellQuoted } from "../format";
+import { clean } from "../format";
 import { useKeys } from "../keys";
 import { go, route } from "../router";
 import { canSubmit, keep, recall } from "../session";
+import { type Crew, commandFor, type Draft, NOTHING } from "../submit_command";
 import { Button, Command, ErrorBox, Field, useFetched } from "../ui";
-
-interface CrewWorker {
-  name: string;
-  does: string;
-  model?: string | null;
-  tools?: string[];
-  kind?: string;
-  capacity?: number | null;
-}
-
-interface Crew {
-  workers: CrewWorker[];
-  planner?: unknown;
-  files?: string[] | string | null;
-  /** Where a command finds the same crew and the same runs. */
-  crew?: string;
-  journal?: string;
-}
-
-interface Draft {
-  request: string;
-  money: string;
-  tokens: string;
-  minutes: string;
-  review: boolean;
-  priority: string;
-  /** Workers of the crew that the run does not get. */
-  without: string[];
-}
-
-const NOTHING: Draft = {
-  request: "",
-  money: "",
-  tokens: "",
-  minutes: "",
-  review: true,
-  priority: "",
-  without: [],
-};
 
 function stored(): Draft {
   try {
@@ -59,26 +21,6 @@ function stored(): Draft {
 export function chosenWorkers(draft: Pick<Draft, "without">, crew: readonly string[]): string[] | null {
   const chosen = crew.filter((name) => !draft.without.includes(name));
   return chosen.length === crew.length ? null : chosen;
-}
-
-/** The command line that does what the form would do. */
-export function commandFor(
-  draft: Draft,
-  workers: readonly string[] | null,
-  server: Pick<Crew, "crew" | "journal"> = {},
-  after = "",
-): string {
-  const words = ["chargehand", "submit", shellQuoted(draft.request.trim() || "…")];
-  if (server.crew) words.push("--crew", shellQuoted(server.crew));
-  if (server.journal) words.push("--journal", shellQuoted(server.journal));
-  if (after) words.push("--after", shellQuoted(after));
-  if (draft.money) words.push("--money", draft.money);
-  if (draft.tokens) words.push("--tokens", draft.tokens);
-  if (draft.minutes) words.push("--deadline", `${draft.minutes}m`);
-  if (draft.priority) words.push("--priority", draft.priority);
-  for (const name of workers ?? []) words.push("--worker", shellQuoted(name));
-  if (draft.review) words.push("--review");
-  return words.join(" ");
 }
 
 const positive = (text: string): string =>

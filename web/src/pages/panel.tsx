@@ -109,7 +109,7 @@ function RightNow({ model }: { model: RunModel }) {
               <TaskLine
                 key={row.id}
                 row={row}
-                time={duration(secondsSince(row.started_at, model))}
+                time={duration(secondsSince(model.attemptBegan(row), model))}
                 about={[isSystem(row.id) ? "supervisor" : row.worker, currentStep(row, model)]
                   .filter(Boolean)
                   .join(" · ")}
@@ -231,7 +231,7 @@ function Attempts({ rows }: { rows: AttemptRow[] }) {
 }
 
 function Facts({ row, model }: { row: TaskRow; model: RunModel }) {
-  const seconds = row.state === "running" ? secondsSince(row.started_at, model) : row.seconds;
+  const seconds = row.state === "running" ? secondsSince(model.attemptBegan(row), model) : row.seconds;
   const estimate = model.estimates[row.id];
   const items = model.items[row.id];
   const facts: [string, ComponentChildren][] = [

@@ -1,8 +1,9 @@
 // What the pages of one run share: title, figures, actions, tabs, the orange bar, the replay bar.
 
+import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { post, runPath } from "../api";
+import { ApiError, post, runPath } from "../api";
 import { clean, clock, count, duration, money, oneLine, plural, times } from "../format";
 import { NeedsBar } from "../frame";
 import { Glyph, RunStateLabel, StateIcon, taskWord } from "../icons";
@@ -134,7 +135,7 @@ function Figures({ model }: { model: RunModel }) {
         <Figure
           label="tokens"
           value={
-            limit.tokens
+            typeof limit.tokens === "number"
               ? `${count(run.tokens)} of ${count(limit.tokens)}`
               : run.tokens
                 ? count(run.tokens)
@@ -146,7 +147,11 @@ function Figures({ model }: { model: RunModel }) {
         <Figure
           label="cost"
           value={
-            limit.money ? `${money(run.cost)} of ${money(limit.money)}` : run.cost ? money(run.cost) : "–"
+            typeof limit.money === "number"
+              ? `${money(run.cost)} of ${money(limit.money)}`
+              : run.cost
+                ? money(run.cost)
+                : "–"
           }
         >
           <Meter used={run.cost ?? 0} limit={limit.money} label="cost" />
@@ -180,12 +185,92 @@ async function actOn(run: string, what: string, body: unknown = {}): Promise<boo
     if (id && id !== run) go("run", id);
     return true;
   } catch (error) {
-    showTrouble(error);
+    if (error instanceof ApiError && error.kind === "EffectsWouldRepeat")
+      repeating.value = { run, words: error.message.replace(/^a fork of run \S+ /, "It ") };
+    else showTrouble(error);
     return false;
   }
 }
 
+/** A retry that would repeat what changed something outside: the person decides. */
+const repeating = signal<{ run: string; words: string } | null>(null);
+
+function RepeatEffects() {
+  const asked = repeating.value;
+  if (!asked) return null;
+  const close = () => {
+    repeating.value = null;
+  };
+  return (
+    <Dialog title="Do them again?" onClose={close}>
+      <p>{oneLine(asked.words, 600)}.</p>
+      <p>Whatever they did outside of chargehand, such as a payment or a mail, happens once more.</p>
+      <footer class="dialog-foot">
+        <Button onClick={close}>Back</Button>
+        <Button
+          kind="danger"
+          onClick={() => {
+            close();
+            void actOn(asked.run, "retry", { repeat_effects: true });
+          }}
+        >
+          Do them again
+        </Button>
+      </footer>
+    </Dialog>
+  );
+}
+
 type Asking = "steer" | "cancel" | "budget" | null;
+
+const CAPS = ["money", "tokens", "calls"] as const;
+const CAP_NAMES = { money: "Money, in dollars", tokens: "Tokens", calls: "Model calls" };
+
+/** Raise or lower the caps that a run has. */
+function BudgetDialog({
+  limits,
+  onClose,
+  send,
+}: {
+  limits: RunModel["run"]["limits"];
+  onClose: () => void;
+  send: (body: object) => void;
+}) {
+  const capped = CAPS.filter((name) => typeof limits?.[name] === "number");
+  const [values, setValues] = useState<Record<string, string>>({});
+  const shown = (name: (typeof CAPS)[number]) => values[name] ?? String(limits?.[name]);
+  const isValid = capped.every((name) => shown(name).trim() !== "" && Number(shown(name)) >= 0);
+  const changed = capped.filter((name) => Number(shown(name)) !== limits?.[name]);
+  return (
+    <Dialog title="Change the budget" onClose={onClose}>
+      {capped.map((name) => (
+        <Field key={name} label={CAP_NAMES[name]}>
+          {(id) => (
+            <input
+              id={id}
+              type="number"
+              min="0"
+              step={name === "money" ? "any" : "1"}
+              value={shown(name)}
+              onInput={(event) => setValues({ ...values, [name]: event.currentTarget.value })}
+            />
+          )}
+        </Field>
+      ))}
+      <p class="hint">It applies to all calls from now on. What is under way goes on.</p>
+      <footer class="dialog-foot">
+        <Button onClick={onClose}>Back</Button>
+        <Button
+          kind="primary"
+          disabled={!isValid || !changed.length}
+          onClick={() => send(Object.fromEntries(changed.map((name) => [name, Number(shown(name))])))}
+        >
+          Change
+        </Button>
+      </footer>
+    </Dialog>
+  );
+}
 
 function Actions({ model }: { model: RunModel }) {
   const [asking, setAsking] = useState<Asking>(null);
@@ -215,6 +300,9 @@ function Actions({ model }: { model: RunModel }) {
           ) : canResume ? null : (
             <Button onClick={() => act("pause")}>Pause</Button>
           )}
+          {CAPS.some((name) => typeof run.limits?.[name] === "number") ? (
+            <Button onClick={() => setAsking("budget")}>Budget…</Button>
+          ) : null}
           <Button onClick={() => setAsking("cancel")}>Cancel…</Button>
         </>
       )}
@@ -226,6 +314,16 @@ function Actions({ model }: { model: RunModel }) {
           send={async () => {
             setAsking(null);
             if (await act("steer", { note: note.trim() })) setNote("");
+          }}
+        />
+      ) : null}
+      {asking === "budget" ? (
+        <BudgetDialog
+          limits={run.limits}
+          onClose={() => setAsking(null)}
+          send={(body) => {
+            setAsking(null);
+            void act("budget", body);
           }}
         />
       ) : null}
@@ -489,6 +587,7 @@ export function RunShell({ children }: { children: (model: RunModel) => Componen
         <Tabs {...tabCounts(model)} />
       </header>
       {query.at === undefined ? <NeedsBar run={model.run.id} /> : <ReplayBar model={model} />}
+      <RepeatEffects />
       {children(model)}
     </div>
   );

@@ -9,8 +9,9 @@ import { questionWords } from "../question_card";
 import { go, href, route, setQuery } from "../router";
 import { attention, canSubmit, now, openQuestions } from "../session";
 import { RUN_ENDED } from "../store";
+import { type Crew, commandFor, NOTHING } from "../submit_command";
 import type { RunRow } from "../types";
-import { Button, Chips, Command, Empty, ErrorBox, Loading, SegmentBar, usePolling } from "../ui";
+import { Button, Chips, Command, Empty, ErrorBox, Loading, SegmentBar, useFetched, usePolling } from "../ui";
 
 interface RunList {
   runs: RunRow[];
@@ -124,16 +125,19 @@ function NoRuns() {
       if (error instanceof ApiError) setFault(error);
     }
   };
+  const crew = useFetched<Crew>("crew", () => get<Crew>("crew"));
+  const draft = { ...NOTHING, review: false, request: "What does the cheapest product cost?" };
   return (
     <Empty title="No runs yet">
       <p>Start one from a terminal, or from here. It appears in this list at once.</p>
-      <Command text={'chargehand submit "What does the cheapest product cost?"'} />
+      <Command text={commandFor(draft, null, crew.value ?? {})} />
       {canSubmit.value ? (
         <p class="row">
           <a class="button primary" href={href("new")}>
             New run
           </a>
-          <Button onClick={demo}>Try the demo run</Button>
+          {/* A crew of their own would do real work for it. */}
+          {crew.value && !crew.value.crew ? <Button onClick={demo}>Try the demo run</Button> : null}
         </p>
       ) : null}
       {fault ? <ErrorBox error={fault} /> : null}

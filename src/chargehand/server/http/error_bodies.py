@@ -8,6 +8,7 @@ from starlette.responses import Response
 from chargehand.errors import (
     BlockChanged,
     ChargehandError,
+    EffectsWouldRepeat,
     JournalBusy,
     JournalError,
     JournalFull,
@@ -29,6 +30,7 @@ _STATUS: tuple[tuple[type[ChargehandError], int], ...] = (
     (KeyConflict, 409),
     (NotLeading, 409),
     (PlanChanged, 409),
+    (EffectsWouldRepeat, 409),
     (BlockChanged, 409),
     (UnknownRun, 404),
     (UnknownQuestion, 404),

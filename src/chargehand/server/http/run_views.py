@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from chargehand.decisions.deadlines import CANCELLED
 from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.plan_edit_change import is_editable
@@ -88,7 +89,7 @@ def run_row(
         title=title_of(requested.request),
         request=requested.request,
         state=state,
-        reason=schedule.parked or schedule.reason,
+        reason=schedule.parked or _why_ended(schedule),
         began_at=requested.at,
         ended_at=record.ended_at,
         wall=wall.total_seconds(),
@@ -121,6 +122,12 @@ def detailed(row: RunEntry, record: RunRecord) -> RunEntry:
         status_reason=live_run.schedule.reason,
         node=record.node,
     )
+
+
+def _why_ended(schedule: Schedule) -> str:
+    """Why a run ended as it did; of one that was cancelled, by whom and why."""
+    is_cancelled = schedule.reason == CANCELLED and schedule.halt is not None
+    return str(schedule.halt) if is_cancelled else schedule.reason
 
 
 def limits_json(limits: Limits) -> dict[str, Any]:
