@@ -62,6 +62,13 @@ async def writer(brief: ch.Brief) -> str:
 async def failing(brief: ch.Brief) -> str:
     raise ch.WorkerError("the source is gone <b onmouseover=alert(1)>", kind="denied")
 
+@ch.worker("payer", "Pays, then fails")
+async def payer(brief: ch.Brief) -> str:
+    async def pay() -> str:
+        return "paid"
+    await brief.step("pay", pay)
+    raise ch.WorkerError("the receipt is gone", kind="denied")
+
 @ch.worker("noter", "Writes on the board, then works until the test lets it go on")
 async def noter(brief: ch.Brief) -> str:
     await brief.board.write("towers/eiffel", {"metres": 324, "source": "the report"})
@@ -71,7 +78,7 @@ HOSTILE = """<script>window.hacked = 1</script><img src=x onerror="window.hacked
 ![pixel](https://tracker.example/pixel.png) [click](javascript:window.hacked=3)
 [docs](https://example.com/docs) \\u202eevil"""
 
-CREW = [reader, holder, asker, writer, failing, noter]
+CREW = [reader, holder, asker, writer, failing, payer, noter]
 '''
 
 

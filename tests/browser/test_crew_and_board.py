@@ -16,7 +16,7 @@ def test_a_new_run_gets_only_the_workers_that_are_chosen(page: Page, server: Ser
     page.get_by_label("Request", exact=True).fill("Read the report of Acme and write a report")
     workers = page.get_by_role("group", name="Workers")
     expect(workers).to_contain_text("The plan may name all of them.")
-    for name in ("asker", "failing", "holder", "noter", "reader", "writer"):
+    for name in ("asker", "failing", "holder", "noter", "payer", "reader", "writer"):
         workers.get_by_role("checkbox", name=re.compile(f"^{name} ")).uncheck()
     expect(workers).to_contain_text("Choose at least one worker.")
     expect(page.get_by_role("button", name="Plan it")).to_be_disabled()

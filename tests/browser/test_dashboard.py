@@ -168,6 +168,40 @@ def test_a_failed_run_shows_its_causes_and_is_tried_again(page: Page, server: Se
     page.wait_for_url(lambda url: "/runs/" in url and run not in url)
 
 
+def test_a_retry_that_would_pay_again_asks_first(page: Page, server: Server) -> None:
+    run = server.submit(task("pay", "payer"))
+    goto(page, server, f"runs/{run}")
+    until_state(page, "failed")
+    page.get_by_role("button", name="Retry failed").first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("changed something outside (pay: pay)")
+    dialog.get_by_role("button", name="Back").click()
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="Retry failed").first.click()
+    dialog.get_by_role("button", name="Do them again").click()
+    page.wait_for_url(lambda url: "/runs/" in url and run not in url)
+    until_state(page, "failed")
+
+
+def test_the_budget_is_changed_and_shown_on_every_page(page: Page, server: Server) -> None:
+    plan = {"goal": "Hold on", "tasks": [task("held", "holder")]}
+    body = {"plan": plan, "limits": {"tokens": 1_000, "money": 2}}
+    run = server.call("POST", "runs", body)["id"]
+    goto(page, server, f"runs/{run}/cost")
+    tokens = page.locator(".card", has=page.get_by_role("heading", name="Tokens"))
+    expect(tokens).to_contain_text("of 1,000")
+    page.get_by_role("button", name="Budget…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Change")).to_be_disabled()
+    dialog.get_by_label("Tokens").fill("0")
+    dialog.get_by_role("button", name="Change").click()
+    expect(tokens).to_contain_text("0 of 0")
+    expect(page.locator(".figures")).to_contain_text("0 of 0")
+    expect(page.locator(".figures")).to_contain_text("$0 of $2.00")
+    server.call("POST", f"runs/{run}/cancel", {"reason": "enough cheese"})
+    expect(page.locator(".run-reason")).to_contain_text("enough cheese")
+
+
 def test_a_replay_shows_every_moment_and_changes_nothing(page: Page, server: Server) -> None:
     run = server.submit(task("read1"), task("last", "writer", "read1"))
     goto(page, server, f"runs/{run}")
