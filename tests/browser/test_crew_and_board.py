@@ -22,7 +22,7 @@ def test_a_new_run_gets_only_the_workers_that_are_chosen(page: Page, server: Ser
     expect(page.get_by_role("button", name="Plan it")).to_be_disabled()
     for name in ("reader", "writer"):
         workers.get_by_role("checkbox", name=re.compile(f"^{name} ")).check()
-    expect(workers).to_contain_text("The plan may name 2 of 6 workers.")
+    expect(workers).to_contain_text("The plan may name 2 of 7 workers.")
     expect(page.locator(".command code")).to_contain_text("--worker reader --worker writer")
     page.get_by_role("button", name="Plan it").click()
     page.wait_for_url(re.compile(r"/runs/\w+"))
