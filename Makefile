@@ -47,7 +47,7 @@ test-ui: ## format, lint, types, unit tests and the build of the dashboard, wher
 		&& $(MAKE) --no-print-directory -C .. $(UI),$(NO_NODE))
 
 test: $(VENV)/.installed tools check test-ui ## the checks, then every test; prints the ten slowest
-	@$(BIN)/pytest -n 2 --dist worksteal --durations=10 $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 3 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 test-all: ## the test suite on every one of Python 3.11, 3.12 and 3.13 that is installed, each in .venv-3.x
 	@for version in 3.11 3.12 3.13; do \

@@ -117,12 +117,14 @@ class OnFailure(
         if not step.recourse.is_try:
             is_fit = step.recourse is not Recourse.ASK or kind is not ErrorClass.CANCELLED
             return step if is_fit else self.ending(kind)
+        if count >= len(steps):
+            return _FAIL  # the list is used up, and it ended with a try
         is_over = kind is ErrorClass.CANCELLED or (
             failure.is_final and not step.leads_away(by, to_others=to_others)
         )
         if is_over or (kind.is_final and kind not in self.kinds):
             return self.ending(kind, may_ask=True)
-        return step if count < len(steps) else _FAIL
+        return step
 
     def ending(self, kind: ErrorClass, *, may_ask: bool = False) -> FailureStep:
         """How a task ends that cannot be retried; if there is time, a person may decide."""
