@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -200,6 +201,29 @@ async def _led_at_last(journal: PostgresJournal) -> int:
             return await journal.leases.lead("run")
         except NotLeading:
             assert time.monotonic() < until
+
+
+@pytest.mark.parametrize("end", [OSError, asyncio.CancelledError])
+async def test_a_connection_that_cannot_listen_is_closed(
+    open_one: Callable[..., PostgresJournal],
+    monkeypatch: pytest.MonkeyPatch,
+    end: type[BaseException],
+) -> None:
+    tried: list[Any] = []
+    is_tried = threading.Event()
+
+    async def listen(_: object, connection: Any, __: object) -> None:
+        tried.append(connection)
+        is_tried.set()
+        raise end
+
+    monkeypatch.setattr("chargehand.journal.postgres_connection.PostgresServer.listen", listen)
+    async with open_one() as journal:
+        waiting = asyncio.create_task(journal.mail.wait_changed())
+        assert await asyncio.to_thread(is_tried.wait, 10)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    assert all(connection.is_closed() for connection in tried)
 
 
 async def test_a_server_that_stays_away_is_said_and_a_lease_is_not_valid_without_it(

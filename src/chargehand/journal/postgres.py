@@ -441,10 +441,16 @@ class _Core:
         """A connection over which the server tells of changes; None where it cannot be had."""
         if self.server.is_pooled:
             return None
+        connection: Connection[Any] | None = None
         try:
             connection = await self.server.connect()
             await self.server.listen(connection, self._hear)
-        except Exception as error:  # noqa: BLE001 - only a hint: without it we look more often
+        except BaseException as error:
+            if connection is not None:
+                connection.terminate()
+            if not isinstance(error, Exception):
+                raise  # the journal is being closed
+            # Only a hint: without it we look more often.
             log.debug("journal_not_listening path=%s error=%r", self.place, error)
             return None
         return connection

@@ -74,10 +74,11 @@ function Group({ title, children }: { title: string; children: ComponentChildren
 
 function RightNow({ model }: { model: RunModel }) {
   const questions = model.openQuestions;
-  const [failed, working]: [TaskRow[], TaskRow[]] = [[], []];
+  const [failed, working, retrying]: [TaskRow[], TaskRow[], TaskRow[]] = [[], [], []];
   for (const row of model.tasks.values()) {
     if (row.state === "failed") failed.push(row);
-    else if (row.state === "running" || row.state === "retrying") working.push(row);
+    else if (row.state === "running") working.push(row);
+    else if (row.state === "retrying") retrying.push(row);
   }
   const finished = justFinished(model, 8);
   const replaying = route.value.query.at !== undefined;
@@ -118,6 +119,15 @@ function RightNow({ model }: { model: RunModel }) {
           </ul>
         </Group>
       ) : null}
+      {retrying.length ? (
+        <Group title={`To be tried again (${retrying.length})`}>
+          <ul class="task-list">
+            {retrying.slice(0, 20).map((row) => (
+              <TaskLine key={row.id} row={row} about={oneLine(row.error?.message ?? row.why, 100)} />
+            ))}
+          </ul>
+        </Group>
+      ) : null}
       {blocked.length ? (
         <Group title="Waiting">
           <ul class="task-list">
@@ -149,7 +159,7 @@ function RightNow({ model }: { model: RunModel }) {
           </a>
         </p>
       ) : null}
-      {!questions.length && !working.length && !finished.length && !failed.length ? (
+      {!questions.length && !working.length && !retrying.length && !finished.length && !failed.length ? (
         <p class="hint">
           {model.run.state === "paused"
             ? "Paused: nothing starts until the run is continued."
