@@ -2,6 +2,7 @@
 
     python docs/measure_walk.py            print the figures
     python docs/measure_walk.py --write    and write the walk into docs/design.md
+    python docs/measure_walk.py --calls    and print, file by file, which functions were called from where
 
 A file is entered when one of its functions is called after the request was made; the bodies of
 modules and classes, which run when they are imported, do not count. An edge is a pair of files of the
@@ -43,7 +44,8 @@ class Walk(NamedTuple):
     #: by file, in the order of entry: the function that was called first
     files: dict[str, str]
     edges: int
-    calls: int
+    #: the calling file, the called file and the called function
+    calls: list[tuple[str, str, str]]
 
 
 class Recorder:
@@ -63,7 +65,7 @@ class Recorder:
         self.is_on = False
         sys.setprofile(None)
         threading.setprofile(None)
-        return Walk(self._files, len(self._edges), len(self._calls))
+        return Walk(self._files, len(self._edges), sorted(self._calls))
 
     def _hear(self, frame: FrameType, event: str, _: Any) -> None:
         if event != "call" or not self.is_on:
@@ -151,13 +153,13 @@ def section(run: Walk, pool: Walk) -> str:
     """The walk as it stands in docs/design.md."""
     lines = [
         BEGIN,
-        f"`Supervisor.run(plan)` on a durable journal enters {len(run.files)} files over "
-        f"{run.edges} edges between them, up to the trace of its result:",
+        f"`Supervisor.run(plan)` on a durable journal, including the trace of its result, executes code in "
+        f"{len(run.files)} files, with calls in {run.edges} pairs of (calling file, called file):",
         "",
         *(f"{n}. `{file}`: `{name}`" for n, (file, name) in enumerate(run.files.items(), 1)),
         "",
-        f"`delegate` and `execute_task` of a [pool](pool.md) enter {len(pool.files)} files over "
-        f"{pool.edges} edges:",
+        f"`delegate` and `execute_task` of a [pool](pool.md) execute code in {len(pool.files)} files, with calls in "
+        f"{pool.edges} such pairs:",
         "",
         *(f"{n}. `{file}`: `{name}`" for n, (file, name) in enumerate(pool.files.items(), 1)),
         END,
@@ -178,6 +180,20 @@ def faults_in(page: str, run: Walk, pool: Walk) -> list[str]:
     return sorted(faults)
 
 
+def calls_of(walk: Walk) -> str:
+    """File by file: which of its functions other files call, and which files these are."""
+    lines = []
+    for file, first in walk.files.items():
+        callers: dict[str, list[str]] = {}
+        for caller, callee, function in walk.calls:
+            if callee == file:
+                callers.setdefault(function, []).append(caller)
+        lines += [file] + [f"    {name}  ← {', '.join(known)}" for name, known in callers.items()]
+        if not callers:  # by the event loop, a thread, or the one who made the request
+            lines.append(f"    {first}  ← outside the package")
+    return "\n".join(lines)
+
+
 def write(run: Walk, pool: Walk) -> None:
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
@@ -194,9 +210,12 @@ def main() -> None:
             (f"{name}, in memory", measured(name, durable=False)),
             (f"{name}, with construction", measured(name, constructing=True)),
         ):
-            print(f"{words:28}{len(walk.files):5}{walk.edges:7}{walk.calls:7}")
+            print(f"{words:28}{len(walk.files):5}{walk.edges:7}{len(walk.calls):7}")
     if "--write" in sys.argv:
         write(run, pool)
+    if "--calls" in sys.argv:
+        for name, walk in (("run", run), ("pool", pool)):
+            print(f"\n{name}, file by file\n\n{calls_of(walk)}")
 
 
 if __name__ == "__main__":

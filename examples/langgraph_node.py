@@ -67,7 +67,7 @@ def main() -> str:
         elif "__interrupt__" in chunk:
             print(chunk["__interrupt__"][0].value["question"])
     done = team.invoke(Command(resume="save"), thread)
-    print(f"{done['answer']}; counted once each: {dict(counted)}")
+    print(f"{done['answer']}; counted once each: {dict(sorted(counted.items()))}")
     return str(done["answer"])
 
 

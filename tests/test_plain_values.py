@@ -2,8 +2,9 @@
 
 import asyncio
 import enum
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,12 @@ import pytest
 from msgspec import Raw
 
 import chargehand as ch
+from chargehand.engines.brief import Brief
 from chargehand.errors import NotJSON, UsageError
 from chargehand.facts import argument_checks as checks
+from chargehand.facts import value as value_module
+from chargehand.facts.outcome import failed_by
+from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 
 
@@ -173,3 +178,95 @@ def test_steps_that_hang_hold_up_nobody_else() -> None:
             return await boss.run(ch.Plan(goal="g", tasks=[*tasks, last]))
 
     assert asyncio.run(work()).status == "succeeded"
+
+
+class Endless(list[object]):
+    """Its own `__iter__` never ends; as JSON it is what it holds."""
+
+    def __iter__(self) -> Iterator[object]:
+        return itertools.repeat(1)
+
+    def __len__(self) -> int:
+        return 10**9
+
+
+class Broken(dict[str, object]):
+    """Whoever asks it for its parts gets an error; as JSON it is what it holds."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("iter")
+
+    def __len__(self) -> int:
+        return -5
+
+    def values(self) -> Any:
+        raise RuntimeError("values")
+
+
+def test_what_a_subclass_overrides_is_not_called() -> None:
+    assert Value.of([Endless([1, 2])]).read() == [[1, 2]]
+    assert Value.of([Broken(a=1)]).read() == [{"a": 1}]
+    with pytest.raises(NotJSON, match="bytes"):
+        Value.of(Endless([b"raw"]))
+
+
+def test_parts_that_occur_in_many_places_are_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[object] = []
+    compound = value_module._compound
+
+    def look(parts: Any) -> Any:
+        looked.append(parts)
+        return compound(parts)
+
+    monkeypatch.setattr(value_module, "_compound", look)
+    Value.of(_doubled(16))
+    assert len(looked) == 17
+
+
+def test_a_value_of_too_many_parts_is_refused_before_they_are_looked_at() -> None:
+    with pytest.raises(NotJSON, match="2,097,151 lists and objects"):
+        Value.of(_doubled(20))
+
+
+def _doubled(times: int) -> list[Any]:
+    data: list[Any] = []
+    for _ in range(times):
+        data = [data, data]
+    return data
+
+
+def test_the_stack_of_a_long_chain_of_causes_is_told_without_the_chain() -> None:
+    error: BaseException = ValueError("first")
+    for number in range(5_000):
+        later = ValueError(f"number {number}")
+        later.__cause__ = error
+        error = later
+    failed = failed_by(error)
+    assert failed.stack.startswith("(a chain of more than 50 causes is left out)")
+    assert "number 4999" in failed.stack
+    assert "number 4998" not in failed.stack
+
+
+def test_an_error_whose_words_end_the_process_is_a_failure_that_says_so() -> None:
+    class Ends(Exception):
+        def __str__(self) -> str:
+            raise SystemExit(3)
+
+    assert "cannot be read (SystemExit)" in failed_by(Ends()).message
+
+
+def _brief() -> Brief:
+    return Brief("r", Task(id="t", description="Count", worker="w"), 1, "w", {}, None)
+
+
+@pytest.mark.parametrize("source", [object(), 5, b"x", "\ud800", "x" * 2_000_000])
+def test_an_untrusted_source_is_a_text(source: Any) -> None:
+    with pytest.raises(UsageError, match=r"brief\.distrust"):
+        _brief().distrust(source)
+
+
+async def test_a_question_has_a_bounded_number_of_choices() -> None:
+    with pytest.raises(UsageError, match="more than 1,000"):
+        await _brief().ask("Which?", choices=itertools.repeat("a"))  # type: ignore[arg-type]  # as a worker might

@@ -45,7 +45,7 @@ TAKES: dict[str, Callable[[Any], Any]] = {
     "model_silence": lambda given: ModelTimeouts(silence=given).silence,
     "model_total": lambda given: ModelTimeouts(total=given).total,
     "sandbox": lambda given: (sandbox(limit=given), timedelta(seconds=5))[1],
-    "breaker": lambda given: timedelta(seconds=ch.BreakerPolicy(rest=given).rest),
+    "breaker": lambda given: timedelta(seconds=ch.BreakerPolicy(rest=given).rest or 0),
     "model_latency": lambda given: _of(ch.ScriptedModel(latency=given)._latency),
     "model_patience": lambda given: _of(ch.ModelGateway(patience=given)._patience),
     "data": lambda given: data(".", timeout=given)[0].timeout / 5,

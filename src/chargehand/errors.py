@@ -139,7 +139,7 @@ class QuestionTaken(UnknownQuestion):
         self.question, self.by, self.text = question, by, text
         UsageError.__init__(
             self,
-            f"question {question!r} was answered before, by {by or 'somebody'}: {text[:200]!r}; "
+            f"question {question!r} was answered before, by {by or 'another person'}: {text[:200]!r}; "
             "the first answer counts",
         )
 

@@ -14,12 +14,16 @@ _KINDS = (
 )
 
 
-def refuse_special_file(path: Path, way_out: str = "give the path of a file") -> None:
-    """Raise `UsageError` for what is there and is not a regular file: reading it may wait or never end."""
+def kind_of(path: Path) -> str:
+    """What is there, if it is not a regular file: `a pipe`, `a folder`, …; else nothing."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):
-        return  # opening it says why
-    for is_kind, words in _KINDS:
-        if is_kind(mode):
-            raise UsageError(f"{path} is {words}, not a regular file; {way_out}")
+        return ""  # opening it says why
+    return next((words for is_kind, words in _KINDS if is_kind(mode)), "")
+
+
+def refuse_special_file(path: Path, way_out: str = "give the path of a file") -> None:
+    """Raise `UsageError` for what is there and is not a regular file: reading it may wait or never end."""
+    if words := kind_of(path):
+        raise UsageError(f"{path} is {words}, not a regular file; {way_out}")

@@ -28,7 +28,7 @@ from chargehand.facts.notebook_renderer import notebook_html
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task, item_id
 from chargehand.facts.value import Value
-from chargehand.journal.base import Journal
+from chargehand.journal.base import Journal, Process
 from chargehand.roles.json_output import typed
 
 #: characters of a run's answer, of each result and of all results that the next run is told
@@ -171,6 +171,15 @@ class _Tasks(Mapping[str, TaskResult]):
         return len(self._nodes)
 
 
+class Standing(Struct, frozen=True):
+    """What the events of a run that has not ended do not tell: who leads it, and what waits for its leader."""
+
+    #: the process that leads it; None: no living process does
+    leader: Process | None = None
+    #: by question: the answer that no leader has taken in yet, and who gave it
+    answered: Mapping[str, str] = {}
+
+
 class RunResult:
     """The result of a run; for a run in progress, its current state."""
 
@@ -182,8 +191,10 @@ class RunResult:
         shape: Any = None,
         below: "Mapping[str, RunResult] | None" = None,
         explainer: Explainer | None = None,
+        standing: Standing | None = None,
     ) -> None:
         self.id = run
+        self._standing = standing
         #: by task: the runs under way that supervisors below lead for it
         self.below: Mapping[str, RunResult] = below or {}
         self._shape = shape
@@ -206,6 +217,23 @@ class RunResult:
         if state is RunState.RUNNING and self.below and self._waits_below():
             return RunState.WAITING
         return state
+
+    @property
+    def leader(self) -> Process | None:
+        """The process that leads it; None if no living process does, or if it has ended."""
+        return None if self._standing is None else self._standing.leader
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether no process leads it although it has work to do: it goes on once it is resumed.
+
+        False for a run that was only submitted, that is parked, or that only waits for an answer.
+        """
+        if self._standing is None or self._standing.leader is not None or self.parked:
+            return False
+        if isinstance(self.status, RunStatus) or self.approach is Approach.POOL:
+            return False
+        return not (self.status is RunState.WAITING and self.questions)
 
     def _waits_below(self) -> bool:
         live = self._led.schedule.live_tasks()
@@ -309,10 +337,23 @@ class RunResult:
 
     @property
     def questions(self) -> list[Question]:
-        """The open questions of this run and of the runs nested in it."""
-        nodes = self._led.schedule.nodes.values()
-        own = [node.question for node in nodes if node.question is not None]
+        """The open questions of this run and of the runs nested in it, without those in `answered`."""
+        known = {} if self._standing is None else self._standing.answered
+        own = [each for each in self._own_questions() if each.id not in known]
         return [*own, *(question for run in self.below.values() for question in run.questions)]
+
+    @property
+    def answered(self) -> dict[str, str]:
+        """By question: an answer that the next leader of the run takes in, and who gave it."""
+        known = {} if self._standing is None else self._standing.answered
+        found = {each.id: known[each.id] for each in self._own_questions() if each.id in known}
+        for run in self.below.values():
+            found |= run.answered
+        return found
+
+    def _own_questions(self) -> "list[Question]":
+        nodes = self._led.schedule.nodes.values()
+        return [node.question for node in nodes if node.question is not None]
 
     @cached_property
     def answer(self) -> Answer:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
@@ -23,9 +24,22 @@ async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) 
     size it would hold a place that other calls wait for, and the end of the program would wait
     for it.
     """
-    loop = asyncio.get_running_loop()
+    call = partial(contextvars.copy_context().run, function, *args, **kwargs)
+    done = start_call(asyncio.get_running_loop(), call)
+    is_fine, value = await done
+    if not is_fine:
+        raise value
+    return value
+
+
+def start_call(
+    loop: asyncio.AbstractEventLoop, call: Callable[[], Any]
+) -> "asyncio.Future[tuple[bool, Any]]":
+    """Begin a call in a daemon thread; the future gets (True, result) or (False, error).
+
+    Raises `RuntimeError` if there is no thread to be had; the function is not called then.
+    """
     done: asyncio.Future[tuple[bool, Any]] = loop.create_future()
-    call = contextvars.copy_context().run
 
     def settle(outcome: tuple[bool, Any]) -> None:
         if not done.done():
@@ -34,20 +48,17 @@ async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) 
     def work() -> None:
         # SystemExit and the like, set on a future, would end the event loop.
         try:
-            outcome = (True, call(function, *args, **kwargs))
+            outcome = (True, call())
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             outcome = (False, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 
+    _hand_out(work)
     expect = getattr(loop, "expect_thread", None)
     if expect is not None:
         expect(done)  # virtual time must not jump while a thread is at work
-    _hand_out(work)
-    is_fine, value = await done
-    if not is_fine:
-        raise value
-    return value
+    return done
 
 
 def call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from chargehand.crews.crew import Crew, Hand
+from chargehand.crews.crew import Crew, Hand, all_rates, nested_crews, unused_when_nested
+from chargehand.crews.working_folder import working_folder
 from chargehand.errors import JournalDamaged, UsageError
 from chargehand.journal.dsn import is_dsn, place_of
+from chargehand.journal.durable_files import real_path
 from chargehand.journal.head_mark import HeadMark
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import NoticeKind, Subscription
@@ -18,6 +20,8 @@ from chargehand.supervisor import Supervisor
 
 #: below the working folder
 JOURNAL = Path(".chargehand") / "runs.db"
+#: the file beside a journal that holds the tokens of its server
+TOKENS = "tokens.json"
 JOURNAL_VARIABLE, MODEL_VARIABLE = "CHARGEHAND_JOURNAL", "CHARGEHAND_MODEL"
 USUAL_MODELS = {
     "OPENAI_API_KEY": "openai:gpt-5-mini",
@@ -78,14 +82,14 @@ def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
     model = choice.model or crew.model or _usual_model(say)
     if model == "offline":
         say(f"model: offline, which is rules and no LLM: it computes and quotes; {BETTER}")
+    for inner in nested_crews(crew):
+        if unused := unused_when_nested(inner):
+            say(f"{inner.origin} is a nested crew; its {', '.join(unused)} have no effect")
     return supervisor_of(
         replace(crew, parallel=choice.parallel or crew.parallel),
         model,
         journal=journal_place(choice.journal or crew.journal).with_folder(),
-        retry=crew.retry,
         retention=crew.retention,
-        gateway=ModelGateway(crew.rates) if crew.rates else None,
-        default=crew.default,
     )
 
 
@@ -103,7 +107,7 @@ def _crew_and_taken(choice: Choice, say: Say) -> tuple[Crew | Supervisor, frozen
     if not choice.crew:
         return default_crew(choice.files or _working_folder(say)), frozenset()
     if choice.crew.endswith(".toml"):
-        return toml_crew(Path(choice.crew), choice.files or [Path.cwd()]), frozenset()
+        return toml_crew(Path(choice.crew), choice.files or None), frozenset()
     if ":" not in choice.crew:
         raise UsageError(
             f"{choice.crew!r} is not a crew; give a TOML file (crew.toml), or Python as path.py:name"
@@ -138,8 +142,10 @@ class JournalPlace(os.PathLike[str]):
 
         Raises `JournalDamaged` if only the file that lies beside a journal is there.
         """
-        path = Path(self._given.removeprefix("sqlite:"))
-        if self._is_server or path.exists():
+        if self._is_server:
+            return True
+        path = real_path(Path(self._given.removeprefix("sqlite:")))
+        if path.exists():
             return True
         if (mark := HeadMark(path).path).exists():
             raise JournalDamaged(
@@ -156,7 +162,7 @@ class JournalPlace(os.PathLike[str]):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(
-                f"the journal {self} cannot be made: {error.strerror}; "
+                f"the journal {self} cannot be created: {error.strerror}; "
                 f"give another place with --journal or {JOURNAL_VARIABLE}"
             ) from None
         return self
@@ -167,19 +173,23 @@ def journal_place(given: str = "") -> JournalPlace:
     return JournalPlace(str(given or os.environ.get(JOURNAL_VARIABLE, "") or JOURNAL))
 
 
+def token_file_beside(journal: str) -> Path:
+    """Where the tokens of a journal's server are kept."""
+    place = os.fspath(journal_place(journal))
+    if is_dsn(place):
+        state = os.environ.get("XDG_STATE_HOME", "") or str(Path.home() / ".local" / "state")
+        return Path(state) / "chargehand" / TOKENS
+    return Path(place.removeprefix("sqlite:")).absolute().parent / TOKENS
+
+
 def reader_of(journal: JournalPlace) -> Supervisor:
     """A supervisor without workers: to look at runs, cancel them and answer their questions."""
     return Supervisor([], journal=journal)
 
 
 def _working_folder(say: Say) -> Sequence[Path]:
-    """What the default crew reads when nobody says what; never a whole home or disk unasked."""
-    here = Path.cwd()
-    if here in (Path.home(), Path(here.anchor)):
-        raise UsageError(
-            f"the working folder is {here}, which holds more than a crew should read unasked; "
-            "say what it may read with --files PATH"
-        )
+    """What the default crew reads without --files."""
+    here = working_folder()
     say(f"files: everything below {here} can be read; --files PATH narrows it")
     return [here]
 
@@ -215,18 +225,29 @@ def _member(hand: Hand, model: ModelChoice) -> Member:
     """A worker as it is; a nested crew as a supervisor of its own, with the model from above."""
     if not isinstance(hand, Crew):
         return hand
-    return supervisor_of(hand, hand.model or model, name=hand.name, description=hand.description)
+    return _supervisor(hand, hand.model or model, name=hand.name, description=hand.description)
 
 
 def supervisor_of(crew: Crew, model: ModelChoice, **own: Any) -> Supervisor:
-    """A supervisor with this crew and model; on a journal in memory unless `own` says otherwise."""
+    """A supervisor with this crew and model; on a journal in memory unless `own` says otherwise.
+
+    Nested crews share its gateway, so that a rate limit holds for all that call the account.
+    """
+    rates = all_rates(crew)
+    return _supervisor(crew, model, gateway=ModelGateway(rates) if rates else None, **own)
+
+
+def _supervisor(crew: Crew, model: ModelChoice, **own: Any) -> Supervisor:
     return Supervisor(
         [_member(hand, model) for hand in crew.workers],
         model=model,
         settings=crew.settings,
         limits=crew.limits,
+        retry=crew.retry,
         on_failure=crew.on_failure,
+        default=crew.default,
         parallel=crew.parallel,
+        balance=crew.balance,
         prompts=crew.prompts,
         notify=crew.notify,
         secrets=crew.secrets,

@@ -1,13 +1,15 @@
 """The graph and the timeline as they are drawn: by the colours of their pixels."""
 
 import re
+from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import Server, task
+from tests.browser.conftest import Server, send_now, task
 
 RUNNING, DONE, DARK_RUNNING = (47, 111, 237), (203, 229, 216), (76, 139, 255)
+FAILED = (207, 52, 52)
 #: where a canvas has a colour: how many pixels, and the middle and the width of their bounding box on the page
 PIXELS = """([name, [red, green, blue]]) => {
   const canvas = document.querySelector(`.${name}-pane canvas`);
@@ -120,3 +122,59 @@ def test_a_brush_over_the_timeline_names_the_tasks_at_work(page: Page, server: S
     expect(page.locator("[aria-live=polite]").first).to_contain_text("1 task at work in")
     page.keyboard.press("Escape")
     expect(page.locator("[aria-live=polite]").first).not_to_contain_text("at work")
+
+
+def test_what_happened_and_what_is_expected_look_apart_and_have_a_legend(
+    page: Page, server: Server
+) -> None:
+    """While a run waits for a person, the past is idle; the future is tinted, and holds only what is expected."""
+    run = server.submit(
+        task("read1"), task("asks", "asker", "read1"), task("last", "writer", "asks")
+    )
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{server.url}runs/{run}")
+    legend = page.get_by_role("list", name="Legend of the timeline")
+    asked = ("a person was asked", "idle, shortened")
+    for words in ("done", "critical path", "expected, by estimates", *asked):
+        expect(legend.get_by_text(words, exact=True)).to_be_visible()
+    expect(legend).not_to_contain_text("idle expected")
+    page.get_by_role("complementary").get_by_role("button", name="the press").click()
+    send_now(page)
+    expect(page.locator(".run-title .state")).to_have_text("done")
+    # That a person was asked is part of what happened.
+    for words in ("done", *asked):
+        expect(legend.get_by_text(words, exact=True)).to_be_visible()
+    expect(legend).not_to_contain_text("expected")
+
+
+FLAKY = """
+import chargehand as ch
+
+@ch.worker("flaky", "Works at the third try")
+async def flaky(brief: ch.Brief) -> str:
+    if brief.attempt < 3:
+        raise ch.WorkerError("the site is down", kind="network")
+    return "done"
+
+CREW = [flaky]
+"""
+
+
+def test_attempts_that_failed_stay_on_the_timeline(
+    browser: Browser, tmp_path: Path, server: Server
+) -> None:
+    """Before, only the last attempt was drawn: the lanes were empty where the strip above counted work."""
+    assert server.process is not None  # skips as the others do without a built dashboard
+    own = Server(tmp_path, crew=FLAKY)
+    try:
+        page = browser.new_page(color_scheme="light", reduced_motion="reduce")
+        page.goto(f"{own.url}#token={own.token}")
+        page.get_by_role("navigation", name="Breadcrumb").wait_for()
+        run = own.submit(task("fetch", "flaky"))
+        page.goto(f"{own.url}runs/{run}")
+        expect(page.locator(".run-title .state")).to_have_text("done", timeout=30_000)
+        legend = page.get_by_role("list", name="Legend of the timeline")
+        expect(legend.get_by_text("earlier attempt", exact=True)).to_be_visible()
+        until_drawn(page, "timeline", FAILED, 2)
+    finally:
+        own.stop()

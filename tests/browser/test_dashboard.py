@@ -41,7 +41,7 @@ def test_tasks_go_live_and_end_while_one_looks(page: Page, server: Server) -> No
     expect(page.locator(".dot")).to_contain_text("live")
     server.gate.open()
     until_state(page, "done")
-    expect(side.get_by_role("heading", name="Just finished")).to_be_visible()
+    expect(side.get_by_role("heading", name="Finished last")).to_be_visible()
     expect(page.locator(".figures")).to_contain_text("3 of 3")
 
 
@@ -54,7 +54,7 @@ def test_a_task_shows_its_facts_calls_needs_and_output(page: Page, server: Serve
     side.get_by_role("link", name=re.compile("^last")).click()
     expect(side.get_by_role("heading", name="Needs")).to_be_visible()
     page.keyboard.press("Escape")
-    expect(side.get_by_role("heading", name="Right now")).to_be_visible()
+    expect(side.get_by_role("heading", name="How it ended")).to_be_visible()
 
 
 def test_a_question_is_answered_by_keyboard_taken_back_and_sent(page: Page, server: Server) -> None:
@@ -286,7 +286,7 @@ def test_everything_can_be_done_by_keyboard(page: Page, server: Server) -> None:
     side = page.get_by_role("complementary")
     expect(side).to_contain_text("the source is gone")
     page.keyboard.press("Escape")
-    expect(side.get_by_role("heading", name="Right now")).to_be_visible()
+    expect(side.get_by_role("heading", name="How it ended")).to_be_visible()
     page.keyboard.press("j")
     expect(page.get_by_role("complementary", name=re.compile("^Task "))).to_be_visible()
     for keys, part in {

@@ -180,12 +180,17 @@ def test_a_budget_is_raised(page: Page, server: Server) -> None:
         *(task(f"say{n}", "mind") for n in range(3)), limits={"calls": 2}, on_budget="ask"
     )
     card = asked(page, server, run, "Budget")
-    expect(card).to_contain_text("The budget is used up")
-    raised = card.get_by_label("Raise to")
+    # A sentence with amounts, what happens without an answer, and a field with an amount that would do.
+    expect(card).to_contain_text("The run has made 2 of its 2 model calls.")
+    expect(card).to_contain_text("the run waits, and nothing new starts")
+    expect(card).not_to_contain_text("Limits(")
+    expect(card).not_to_contain_text("@budget")
+    raised = card.get_by_label("Raise to, in model calls")
+    expect(raised).to_have_value("4")
     raised.fill("-1")
     expect(card.locator(".fault")).to_have_text("a number above 0")
     raised.fill("9")
-    card.get_by_role("button", name="Raise", exact=True).click()
+    card.get_by_role("button", name="Raise and go on").click()
     send(page)
     outcome(page, server, run, "done")
     snapshot = server.call("GET", f"runs/{run}/snapshot")
@@ -359,3 +364,21 @@ def test_the_first_who_answers_counts_and_the_others_are_told(page: Page, server
             assert late is not None
             assert (late["status"], late["by"], late["text"]) == (409, anna, "the report")
             assert [leader.finish(), watching.finish()] == [0, 0]
+
+
+def test_a_cancelled_run_needs_nobody(page: Page, server: Server) -> None:
+    """Before, the orange bar and the plan's approval stayed, and led nowhere."""
+    body = {"request": "Say something about the north", "review_plan": True}
+    run = str(server.call("POST", "runs", body)["id"])
+    page.goto(f"{server.url}runs/{run}")
+    bar = page.get_by_role("region", name="Needs you")
+    expect(bar).to_be_visible()
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("button", name="Cancel the run").click()
+    expect(page.locator(".run-title .state")).to_have_text("cancelled")
+    expect(bar).to_have_count(0)
+    expect(page.get_by_role("link", name="Review the plan")).to_have_count(0)
+    expect(page.locator(".tabs .badge")).to_have_count(0)
+    page.get_by_role("link", name=re.compile("^Questions")).last.click()
+    expect(page.locator(".split-item")).to_contain_text("The plan was submitted for approval")
+    expect(page.locator(".split-item")).not_to_contain_text("If nobody answers")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargehand.decisions.circuit_breaker import Breaker, BreakerPolicy, BreakerState
+from chargehand.decisions.circuit_breaker import OF_PROVIDERS, Breaker, BreakerPolicy, BreakerState
 from chargehand.decisions.rate_limiter import Bucket, Limiter, Rates
 from chargehand.decisions.tool_policy import Grants, Knowledge, Ruling, Traits, judge_call, reaches
 from chargehand.errors import UsageError
@@ -123,6 +123,41 @@ def test_an_agreed_number_of_calls_at_once_is_kept() -> None:
     assert limiter.wait(1, 0.0) == math.inf
 
 
+def test_agreed_requests_a_minute_are_a_burst_of_a_sixth_and_then_evenly_spread() -> None:
+    limiter, sent = Limiter(Rates(requests=120, concurrency=1000)), []
+    now = 0.0
+    while now < 10:
+        wait = limiter.wait(0, now)
+        if wait > 0:
+            now += wait
+            continue
+        limiter.start(0, now)
+        sent.append(now)
+    assert sent[:20] == [0.0] * 20
+    assert sent[20:24] == pytest.approx([0.5, 1.0, 1.5, 2.0])
+    assert limiter.holds(0, sent[-1]) == "the limit of 120 requests a minute"
+
+
+def test_a_wait_is_told_in_words_that_name_the_limit() -> None:
+    limiter = Limiter(Rates(concurrency=1))
+    limiter.start(0, 0.0)
+    assert limiter.holds(0, 0.0) == "the limit of 1 call at once"
+    slow = Limiter(Rates(requests=0.5))
+    slow.start(0, 0.0)
+    assert slow.holds(0, 0.0) == "the limit of 0.5 requests a minute"
+    slowed = Limiter()
+    for second in range(8):
+        slowed.start(0, second)
+        slowed.succeed(0, 0, second)
+    slowed.start(0, 8.0)
+    slowed.slow_down(8.0, 8.0, None)
+    slowed.start(0, 9.0)
+    assert slowed.holds(0, 9.0) == (
+        "after a 429, calls go at the rate of recent replies: 54 requests a minute, "
+        "and more while they succeed"
+    )
+
+
 def test_agreed_tokens_a_minute_are_kept_and_given_back_when_fewer_were_used() -> None:
     limiter = Limiter(Rates(tokens=6000))
     limiter.start(3000, 0.0)
@@ -156,7 +191,7 @@ def test_rates_of_nothing_are_refused(field: str) -> None:
 
 
 def test_a_breaker_opens_after_its_threshold_and_lets_one_probe_through() -> None:
-    breaker = Breaker(BreakerPolicy(failures=3, rest=10))
+    breaker = Breaker(BreakerPolicy(failures=3, rest=10).over(OF_PROVIDERS))
     for _ in range(2):
         breaker.fail(0.0, "down")
     assert breaker.wait(0.0) == 0
@@ -169,7 +204,7 @@ def test_a_breaker_opens_after_its_threshold_and_lets_one_probe_through() -> Non
 
 
 def test_a_failed_probe_doubles_the_rest_and_a_good_one_closes() -> None:
-    breaker = Breaker(BreakerPolicy(failures=1, rest=10, longest_rest=15))
+    breaker = Breaker(BreakerPolicy(failures=1, rest=10, longest_rest=15).over(OF_PROVIDERS))
     breaker.fail(0.0, "down")
     breaker.start()
     breaker.fail(10.0, "still down")
@@ -182,7 +217,7 @@ def test_a_failed_probe_doubles_the_rest_and_a_good_one_closes() -> None:
 
 
 def test_a_probe_that_comes_to_nothing_gives_its_turn_to_another() -> None:
-    breaker = Breaker(BreakerPolicy(failures=1, rest=10))
+    breaker = Breaker(BreakerPolicy(failures=1, rest=10).over(OF_PROVIDERS))
     breaker.fail(0.0, "down")
     breaker.start()
     breaker.withdraw()
@@ -191,7 +226,7 @@ def test_a_probe_that_comes_to_nothing_gives_its_turn_to_another() -> None:
 
 @given(st.lists(st.sampled_from(["start", "succeed", "fail", "withdraw", "wait"]), max_size=60))
 def test_while_open_nothing_passes_and_half_open_means_one_probe(acts: list[str]) -> None:
-    breaker = Breaker(BreakerPolicy(failures=2, rest=5))
+    breaker = Breaker(BreakerPolicy(failures=2, rest=5).over(OF_PROVIDERS))
     now, flying, probes = 0.0, 0, 0
     for act in acts:
         now += 1

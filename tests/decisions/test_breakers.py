@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from chargehand.decisions.budget import Account
-from chargehand.decisions.circuit_breaker import Breaker, BreakerPolicy, BreakerState
+from chargehand.decisions.circuit_breaker import (
+    OF_PROVIDERS,
+    OF_WORKERS,
+    Breaker,
+    BreakerFigures,
+    BreakerPolicy,
+    BreakerState,
+)
 from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UsageError
@@ -21,9 +28,16 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import ErrorClass, Failed, Usage
 from chargehand.facts.plan import Task
 from tests.decisions.test_dispatch import NOW, offer
-from tests.decisions.virtual_kernel import START, VirtualKernel, kernel_of, seconds, step_started
+from tests.decisions.virtual_kernel import (
+    BREAKER,
+    START,
+    VirtualKernel,
+    kernel_of,
+    seconds,
+    step_started,
+)
 
-POLICY = BreakerPolicy()
+REST = BREAKER.rest or 0
 PAIR = (Place(worker="ann", skills=("write",)), Place(worker="bob", skills=("write",)))
 
 
@@ -58,7 +72,7 @@ def test_a_worker_that_fails_five_times_in_a_row_gets_nothing_until_its_rest_is_
     down(resources, kind=kind)
     assert running(resources) == []
     assert resources.state("t5") == "ready"
-    resources.wait(POLICY.rest - 1)
+    resources.wait(REST - 1)
     assert running(resources) == []
     resources.wait(1.1)
     assert running(resources) == ["t5"], "one probe, and the loop was woken for it"
@@ -67,7 +81,7 @@ def test_a_worker_that_fails_five_times_in_a_row_gets_nothing_until_its_rest_is_
 def test_a_probe_that_is_done_lets_all_others_go() -> None:
     resources = many(9, pool=5)
     down(resources)
-    resources.wait(POLICY.rest + 1)
+    resources.wait(REST + 1)
     resources.finish("t5")
     assert running(resources) == ["t6", "t7", "t8"]
 
@@ -75,9 +89,9 @@ def test_a_probe_that_is_done_lets_all_others_go() -> None:
 def test_a_probe_that_fails_doubles_the_rest() -> None:
     resources = many(9, pool=5)
     down(resources)
-    resources.wait(POLICY.rest + 1)
+    resources.wait(REST + 1)
     resources.fail("t5")
-    resources.wait(2 * POLICY.rest - 1)
+    resources.wait(2 * REST - 1)
     assert running(resources) == []
     resources.wait(1.1)
     assert running(resources) == ["t6"]
@@ -87,7 +101,7 @@ def test_a_probe_that_fails_doubles_the_rest() -> None:
 def test_a_probe_that_says_nothing_of_its_worker_gives_its_turn_to_the_next(kind: str) -> None:
     resources = many(9, pool=5)
     down(resources)
-    resources.wait(POLICY.rest + 1)
+    resources.wait(REST + 1)
     resources.fail("t5", kind)
     assert running(resources) == ["t6"]
 
@@ -148,7 +162,7 @@ def test_others_with_the_skill_take_what_a_resting_worker_cannot() -> None:
 def test_late_failures_of_attempts_from_before_do_not_lengthen_the_rest() -> None:
     resources = many(13, pool=10)
     down(resources)
-    resources.wait(POLICY.rest + 1)
+    resources.wait(REST + 1)
     assert len(running(resources)) == 6, "five from before, and the probe"
     resources.fail("t5")
     resources.finish("t10")
@@ -176,7 +190,7 @@ def test_the_pool_says_whose_breaker_is_waited_for_and_until_when() -> None:
     assert dispatch.why_waiting("r", "t5") == (
         "the breaker of worker ann, until 2026-01-01T00:00:15+00:00"
     )
-    resources.wait(POLICY.rest + 1)
+    resources.wait(REST + 1)
     assert dispatch.why_waiting("r", "t6") == ("the breaker of worker ann, until its probe is back")
     started = [event for event in resources.journal if getattr(event, "worker", "") == "ann"]
     assert getattr(started[-1], "why", "") == "to see whether ann works again"
@@ -192,7 +206,7 @@ def test_a_desk_that_is_stopping_is_not_woken_for_a_probe() -> None:
 
 
 def test_without_failures_allowed_a_breaker_never_opens() -> None:
-    breaker = Breaker(BreakerPolicy(failures=0))
+    breaker = Breaker(BreakerPolicy(failures=0).over(OF_WORKERS))
     for _ in range(100):
         breaker.fail(0.0, "down")
     assert breaker.state is BreakerState.CLOSED
@@ -204,6 +218,38 @@ def test_without_failures_allowed_a_breaker_never_opens() -> None:
 def test_a_policy_that_makes_no_sense_is_refused(terms: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="BreakerPolicy"):
         BreakerPolicy(**terms)
+
+
+@pytest.mark.parametrize(
+    ("given", "of_workers", "of_providers"),
+    [
+        ({}, (10, 5, 60), (5, 15, 300)),
+        ({"failures": 20}, (20, 5, 60), (20, 15, 300)),
+        ({"failures": 0}, (0, 5, 60), (0, 15, 300)),
+        ({"rest": 1}, (10, 1, 60), (5, 1, 300)),
+        ({"rest": 400}, (10, 400, 400), (5, 400, 400)),
+        ({"longest_rest": 10}, (10, 5, 10), (5, 10, 10)),
+    ],
+)
+def test_what_a_policy_leaves_out_is_the_default_of_where_it_is_used(
+    given: dict[str, Any], of_workers: tuple[float, ...], of_providers: tuple[float, ...]
+) -> None:
+    def told(usual: BreakerFigures) -> tuple[float, ...]:
+        chosen = BreakerPolicy(**given).over(usual)
+        return chosen.failures, chosen.rest, chosen.longest_rest
+
+    assert told(OF_WORKERS) == of_workers
+    assert told(OF_PROVIDERS) == of_providers
+
+
+def test_a_worker_rests_five_seconds_if_only_the_failures_are_chosen() -> None:
+    dispatch = Dispatch(5, breaker=BreakerPolicy(failures=1))
+    dispatch.join(Place(worker="ann"))
+    dispatch.open_run("r", START, 5)
+    dispatch.failed("r", "gone", 1, "ann", NOW, "down")
+    dispatch.offer("r", offer("a"), NOW)
+    assert dispatch.place(NOW + 4.9) == []
+    assert [start.task for start in dispatch.place(NOW + 5)] == ["a"]
 
 
 # parked attempts

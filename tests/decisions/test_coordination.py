@@ -315,7 +315,7 @@ def test_a_run_that_nobody_leads_is_told_once_and_not_as_stuck() -> None:
     watch = watch_of(kernel_of("one").journal)
     (trouble,) = round_of(watch, at(999), live_run=False).troubles
     assert trouble.kind is Symptom.UNLED
-    assert trouble.advice == "chargehand resume r goes on with it"
+    assert trouble.advice == "chargehand resume r continues it"
 
 
 def test_a_run_of_a_pool_needs_no_leader_and_its_failures_are_for_the_supervisor() -> None:
@@ -334,7 +334,7 @@ def test_a_run_in_which_nobody_begins_with_what_is_ready_is_told_after_the_patie
     (trouble,) = round_of(watch, at(301)).troubles
     assert trouble.kind is Symptom.UNLED
     assert "nothing has happened to it for 5 min: 0 of 1 done, 1 pending" in trouble.fact
-    assert trouble.advice.endswith("goes on with it, if its leader is gone")
+    assert trouble.advice.endswith("continues it, if its leader is gone")
 
 
 def test_a_paused_run_may_be_silent() -> None:
@@ -400,7 +400,7 @@ def test_the_same_work_for_two_workers_is_kept_by_whoever_began_first() -> None:
     assert (conflict.run, conflict.task, conflict.tasks) == (RUN, "one", ("one", "two"))
     assert conflict.parties == ("ann", "bob")
     assert (conflict.resolution.keeper, conflict.resolution.task) == ("ann", "one")
-    assert "take two (bob) out of the plan" in str(conflict)
+    assert "remove two (bob) from the plan" in str(conflict)
     assert not conflict.is_settled
 
 
@@ -420,7 +420,7 @@ def test_before_anybody_began_it_is_kept_by_whoever_was_given_it_first() -> None
     ]
     (conflict,) = conflicts_in(watch_of(events))
     assert conflict.resolution.keeper == "bob"
-    assert "to whom it was given first" in conflict.resolution.words
+    assert "was assigned first" in conflict.resolution.words
 
 
 @pytest.mark.parametrize(
@@ -461,7 +461,7 @@ def test_results_that_differ_are_a_contradiction_and_the_first_stands() -> None:
     assert conflict.kind is ConflictKind.CONTRADICTION
     assert (conflict.resolution.keeper, conflict.resolution.value) == ("bob", 12)
     assert "ann says 11; bob says 12" in conflict.fact
-    assert conflict.resolution.words.endswith("it was there first, and the later one is refused")
+    assert conflict.resolution.words.endswith("it came first, so the later one is rejected")
 
 
 def test_results_that_agree_but_for_case_and_blanks_are_none() -> None:
@@ -480,7 +480,7 @@ def said(by: str, value: object, second: float = 0, importance: float = 0) -> Sa
     [
         ([said("a", 1, 0, 9), said("b", 2, 1), said("c", 2, 2)], "b", "2 of 3 say so"),
         ([said("a", 1, 0), said("b", 2, 1, 0.5)], "b", "more important"),
-        ([said("a", 1, 3), said("b", 2, 1)], "b", "there first"),
+        ([said("a", 1, 3), said("b", 2, 1)], "b", "it came first"),
         ([said("a", 1), said("b", 2), said("c", 2.0), said("d", 1.0, 0, 1)], "d", "more important"),
     ],
 )

@@ -8,14 +8,15 @@ import pytest
 
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.duration_estimates import WorkTimes
-from chargehand.decisions.hedging import hedge_of, hedged, is_hedge, patience_with
+from chargehand.decisions.hedging import hedge_of, patience_with
 from chargehand.decisions.kernel import StopAct
 from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.system_tasks import hedged, is_hedge
 from chargehand.facts.commands import PreemptAttempt
 from chargehand.facts.events import AttemptFinished, Pace, ResultRefused
 from chargehand.facts.outcome import Cancelled, Done
 from chargehand.facts.plan import Task
-from tests.decisions.virtual_kernel import VirtualKernel, kernel_of, seconds
+from tests.decisions.virtual_kernel import START, VirtualKernel, kernel_of, seconds
 
 HEDGE = "@hedge:a:1"
 SEEN = WorkTimes({"ann": (4, seconds(12), seconds(1))})
@@ -205,6 +206,17 @@ def _happen(kernel: VirtualKernel, dice: random.Random) -> None:
         kernel.fail(dice.choice(opened), "logic")
     else:
         kernel.finish(dice.choice(opened))
+
+
+def test_a_hedge_that_could_not_be_done_before_the_deadline_is_not_begun() -> None:
+    asked = {"hedges": True, "paces": KNOWN, "deadline_at": START + seconds(25)}
+    expected = {"a": {"hedge": True, "expect": seconds(10)}}
+    kernel = kernel_of("a", tasks=expected, asked=asked)
+    kernel.wait(20)
+    assert kernel.state(HEDGE) == "cancelled"
+    assert kernel.started() == ["a#1"]
+    kernel.finish("a")
+    assert kernel.state("a") == "done"
 
 
 @pytest.mark.parametrize("places", [2, 3])

@@ -1,6 +1,12 @@
 """People: a question parks its task, and gets one answer."""
 
+import pytest
+
+from chargehand.decisions.budget import Account, Shortage
+from chargehand.decisions.questions import budget_question
 from chargehand.facts.events import QuestionAnswered
+from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import Usage
 from tests.decisions.virtual_kernel import kernel_of, seconds
 
 
@@ -78,3 +84,41 @@ def test_cancel_withdraws_a_question() -> None:
     kernel.ask("a")
     kernel.cancel()
     assert kernel.status == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("limits", "spent", "short", "told"),
+    [
+        (
+            Limits(money=1.0),
+            Usage(money=0.85),
+            ("money", 1.0, 0.05, 0.12),
+            ("$0.85 of $1.00 spent", "may need $0.12, and $0.05 is left", "'raise to: 2'"),
+        ),
+        (
+            Limits(money=0.0004),
+            Usage(money=0.0003),
+            ("money", 0.0004, 0.00006, 0.0001),
+            (
+                "$0.0003 of $0.0004 spent",
+                "may need $0.0001, and $0.00006 is left",
+                "'raise to: 0.0008'",
+            ),
+        ),
+        (
+            Limits(tokens=10_000),
+            Usage(tokens_in=8_000, tokens_out=500),
+            ("tokens", 10_000, 500, 30_000),
+            ("8,500 of 10,000 tokens spent", "may need 30,000 tokens", "'raise to: 40000'"),
+        ),
+    ],
+)
+def test_a_budget_that_is_used_up_is_told_in_a_sentence(
+    limits: Limits, spent: Usage, short: tuple[str, float, float, float], told: tuple[str, ...]
+) -> None:
+    account = Account(limits)
+    account.spent = spent
+    question = budget_question("r", "@budget:1", Shortage(account, *short))
+    for words in told:
+        assert words in question.text
+    assert question.accepts(told[-1].strip("'"))

@@ -337,7 +337,7 @@ def test_the_report_says_it_in_a_few_lines() -> None:
         tasks=tasks,
     )
     assert str(report_of(trace_of(events))).splitlines() == [
-        "r1  succeeded in 10.0 s; one after another 4.0 s: 0.4 times as fast",
+        "r1  succeeded in 10.0 s; one after another 4.0 s",
         "spent 2 calls, 2,400 + 68 tokens, $0.0200; answered from the cache: 1",
         "critical path  10.0 s, 100% of the time",
         "  t     ann  6.0 s  60%",

@@ -30,6 +30,7 @@ from chargehand.facts.outcome import Done, ErrorClass, Failed, NeedsInput, Outco
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.value import Value
 
+BREAKER = BreakerPolicy(failures=5, rest=15, longest_rest=300)
 START = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = "r"
 
@@ -95,7 +96,7 @@ class VirtualKernel:
 
     def _new_desk(self) -> Kernel:
         # Sooner and longer than a supervisor's usual one, so that few failures show what it does.
-        dispatch = Dispatch(self._parallel, Balance.LEAST_BUSY, BreakerPolicy())
+        dispatch = Dispatch(self._parallel, Balance.LEAST_BUSY, BREAKER)
         for place in self._places:
             dispatch.join(place)
         return Kernel(dispatch)

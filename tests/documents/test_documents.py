@@ -68,8 +68,8 @@ def test_a_figure_that_stands_in_its_source_is_found(
 @pytest.mark.parametrize(
     ("value", "source", "words"),
     [
-        (350, "notes.md:2", "350 does not stand in notes.md:2"),
-        (60120, "labs.csv:3", "60,120 does not stand in labs.csv:3"),
+        (350, "notes.md:2", "350 is not in notes.md:2"),
+        (60120, "labs.csv:3", "60,120 is not in labs.csv:3"),
         (3500, "notes.md:9", "has 5 lines"),
         (3500, "notes.md:0", "there is no line"),
         (3500, "notes.md:3-2", "ends before it begins"),
@@ -250,8 +250,18 @@ def test_words_in_place_of_a_number_are_shown_without_a_bar() -> None:
     widths = [float(each) for each in re.findall(r'<rect [^>]*width="([\d.]+)"', drawing)]
     assert widths[0] == 0
     assert widths[1] > 100, "a number in quotes is a number"
-    line = Document("D", [LineChart("L", ["1", "2"], {"x": [WORD, two]})])
-    assert "much" in line.html()
+
+
+def test_words_in_place_of_a_number_stand_in_the_line_and_break_it() -> None:
+    two = Figure(value="2", source="x.md:1")
+    line = Document("D", [LineChart("L", ["1", "2", "3", "4"], {"x": [two, two, WORD, two]})])
+    drawing = line.html().partition("<svg")[2].partition("</svg>")[0]
+    assert "<title>x, 3: much</title>" in drawing
+    assert ">much<title>" in drawing
+    assert "missing" not in drawing
+    assert drawing.count("<polyline") == 2
+    assert drawing.count("<circle") == 3
+    assert 'class="bad"' not in drawing
     assert "much" in line.markdown()
 
 
@@ -283,7 +293,20 @@ def test_a_figure_that_is_not_found_is_marked_wherever_it_stands(tmp_path: Path)
     bars, lines = page.split("<figure>")[1:]
     assert bars.partition("<details>")[0].count(">99, not found</text>") == 1
     assert ">12</text>" in bars
-    assert lines.partition("<details>")[0].count(">not found</text>") == 1
+    drawing = lines.partition("<details>")[0]
+    assert drawing.count(">not found</text>") == 1
+    assert drawing.count("<title>lamps, Tuesday: 99, not found</title>") == 1
+    assert drawing.count('fill="var(--bad)"') == 1
+
+
+def test_words_that_are_not_found_are_marked_in_the_line(tmp_path: Path) -> None:
+    (tmp_path / "sold.txt").write_text("We sold 12 lamps.\n")
+    good, bad = (Figure(value=each, source="sold.txt:1") for each in (12, "plenty"))
+    chart = LineChart("Lamps", ["Monday", "Tuesday"], {"lamps": [good, bad]})
+    page = Document("Sales", [chart], data=tmp_path).html()
+    drawing = page.partition("<svg")[2].partition("</svg>")[0]
+    assert "<title>lamps, Tuesday: plenty, not found</title>" in drawing
+    assert drawing.count('<text class="bad"') == 1
 
 
 def test_hostile_text_stays_text_in_both_forms() -> None:

@@ -373,7 +373,7 @@ async def outcome_in(children: Children, brief: Brief) -> Ending:
     """As the supervisor does it."""
 
     async def work(job: Job) -> Ending:
-        return await outcome_of(job.brief, lambda job: children.call(job.brief, job), job)
+        return await outcome_of(lambda job: children.call(job.brief, job), job)
 
     async with asyncio.timeout(PATIENCE):
         return await work(Job(brief, work))

@@ -648,3 +648,10 @@ def test_the_bound_on_tokens_is_cautious() -> None:
     assert tokens_in("four") == 2
     assert tokens_in("näher") == 4
     assert tokens_in("日本") == 6
+
+
+def test_an_answer_without_an_output_is_no_text() -> None:
+    gap = ch.Gap("t1", "cancelled", "it was cancelled")
+    answer = ch.Answer(output=None, gaps=(gap,))
+    assert answer.text == ""
+    assert str(answer) == "missing: t1 (cancelled): it was cancelled"

@@ -1,19 +1,25 @@
 """Questions at the command line that come and go faster than they are asked."""
 
 import asyncio
+import json
 import os
 import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.cli import ask_person
 from chargehand.cli.run_session import RunSession
 from chargehand.cli.run_view import RunView, WatchOptions
-from chargehand.errors import UnknownRun
+from chargehand.errors import JournalBusy, UnknownRun
 from chargehand.facts.events import PersonAsked, QuestionAnswered
 from chargehand.facts.outcome import Question
+from chargehand.facts.value import Value
+from chargehand.presentation.question_words import evidence_lines, question_lines
 from chargehand.settings import Choice
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,3 +72,144 @@ def test_lines_say_of_how_many_questions_it_is_one(monkeypatch: pytest.MonkeyPat
     ask_person.TerminalPrompt().show(Question(id="r1:a:1", text="Red?"), others=1)
     ask_person.TerminalPrompt().show(Question(id="r1:b:1", text="Blue?"))
     assert said == ["question 1 of 2:", "? Red?", "? Blue?"]
+
+
+class Desk:
+    """A prompt with lines that are typed beforehand, and an editor that saves these texts in turn."""
+
+    def __init__(self, lines: list[str], saved: list[str]) -> None:
+        self.lines = lines
+        self.saved = saved
+        #: what the editor began with
+        self.drafts: list[str] = []
+        self.objections: list[str] = []
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        yield
+
+    def show(self, question: Question, others: int = 0) -> None: ...
+
+    def hide(self) -> None: ...
+
+    def object(self, words: str) -> None:
+        self.objections.append(words)
+
+    async def line(self) -> str | None:
+        return self.lines.pop(0) if self.lines else None
+
+    async def edited(self, text: str, edit: Callable[[str], Awaitable[str]]) -> str:
+        self.drafts.append(text)
+        return self.saved.pop(0)
+
+
+APPROVAL = Question(
+    id="r1:a:1",
+    text="May clerk call pay?",
+    about="approval",
+    choices=("approve", "reject"),
+    telling="approve with",
+    evidence=Value.of({"tool": "pay", "arguments": '{"amount":9}'}),
+)
+
+
+def test_a_tool_call_is_shown_with_its_arguments() -> None:
+    """Not as JSON within JSON, and without the digest, which says nothing to people."""
+    assert evidence_lines(APPROVAL) == ["pay, called with:", "{", '  "amount": 9', "}"]
+    broken = replace(APPROVAL, evidence=Value.of({"tool": "pay", "arguments": '{"\x1b[2J'}))
+    assert evidence_lines(broken) == ["pay, called with:", '"{\\"\\u001b[2J"']
+
+
+def test_what_is_left_out_of_the_arguments_is_said() -> None:
+    call = {"tool": "pay", "arguments": json.dumps({f"to{n}": n for n in range(60)})}
+    long = replace(APPROVAL, evidence=Value.of(call))
+    lines = list(question_lines(long))
+    assert "    … 24 more lines" in lines
+    assert sum(line.startswith('      "to') for line in lines) == 37
+
+
+async def nobody(question: str) -> None:
+    raise AssertionError(question)
+
+
+async def test_what_was_written_and_is_no_answer_is_the_draft_of_the_next_try() -> None:
+    begun, broken = 'approve with: {"amount":9}', 'approve with: {"amount":'
+    desk = Desk(["e", "e"], [broken, 'approve with: {"amount":8}'])
+    assert await ask_person.ask(APPROVAL, desk, nobody) == 'approve with: {"amount":8}'
+    assert desk.drafts == [begun, broken]
+    plain = Question(id="r1:b:1", text="What is it called?")
+    other = Desk(["e"], ["Bob"])
+    assert await ask_person.ask(plain, other, nobody) == "Bob"
+    assert other.drafts == [""], "the draft of one question is not that of another"
+
+
+@pytest.mark.parametrize(
+    "question", [APPROVAL, replace(APPROVAL, about="plain", default="approve")]
+)
+async def test_an_editor_that_is_left_without_saving_answers_nothing(question: Question) -> None:
+    """Not even where Enter alone would take the default."""
+    desk = Desk(["e"], [""])
+    assert await ask_person.ask(question, desk, nobody) is None
+    assert desk.objections == ["nothing was saved in the editor; the question stays open"]
+
+
+async def test_a_plan_with_a_fault_is_the_draft_of_the_next_try() -> None:
+    plan = ch.Plan(goal="g", tasks=[ch.Task(id="a", description="Do it", worker="clerk")])
+    question = Question(
+        id="r1:@plan:1", text="Go?", about="plan", evidence=Value.of({"plan": plan_facts(plan)})
+    )
+    desk = Desk(["e", "e", "y"], ["{no plan", plan.to_json().replace("Do it", "Do that")])
+    answer = await ask_person.ask(question, desk, nobody)
+    assert desk.drafts[1] == "{no plan"
+    assert answer is not None
+    assert "Do that" in answer
+
+
+def plan_facts(plan: ch.Plan) -> object:
+    return json.loads(plan.to_json())
+
+
+class AllAnsweredError(Exception):
+    """Nothing more will be asked."""
+
+
+class Source:
+    """Questions that are asked in turn; the first answer to each is refused as if the journal were busy."""
+
+    def __init__(self, *questions: Question) -> None:
+        self.open = {question.id: question for question in questions}
+        self.answers: list[tuple[str, str]] = []
+        self.refused: set[str] = set()
+
+    async def next(self) -> tuple[Question, int] | None:
+        first = next(iter(self.open.values()), None)
+        return None if first is None else (first, len(self.open) - 1)
+
+    async def is_open(self, question: str) -> bool:
+        return question in self.open
+
+    async def answer(self, question: str, text: str) -> None:
+        if question not in self.refused:
+            self.refused.add(question)
+            raise JournalBusy("runs.db is locked")
+        self.answers.append((question, text))
+        del self.open[question]
+
+    async def delegate(self, question: str) -> None:
+        raise AssertionError(question)
+
+    async def wait_change(self) -> None:
+        raise AllAnsweredError
+
+
+async def test_a_question_whose_answer_was_not_taken_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ask_person, "say", said.append)
+    source = Source(APPROVAL, replace(APPROVAL, id="r1:b:1"))
+    desk = Desk(["1", "1", "2", "2"], [])
+    with pytest.raises(AllAnsweredError):
+        await ask_person.ask_all(source, desk)
+    assert source.answers == [("r1:a:1", "approve"), ("r1:b:1", "reject")]
+    assert said == ["runs.db is locked"] * 2

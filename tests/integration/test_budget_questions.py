@@ -43,10 +43,16 @@ async def test_a_run_asks_once_however_many_calls_lack_money_and_goes_on_with_mo
     boss, model = crew()
     async with asked_of(boss, wide(16), ch.Limits(calls=9)) as (run, question):
         asked = await question()
-        assert (
-            "The budget is used up: Limits(calls=9) leaves 0, and the next call reserves 1"
-            in asked.text
+        assert asked.text == (
+            "The budget is used up: 9 of 9 calls spent. May the run spend more? "
+            "Type 'raise to: 18' (or another amount) to set the budget to 18 calls and go on. "
+            "Type 'stop' to get an answer made of what there is. "
+            "Until somebody answers, the run waits and nothing new starts."
         )
+        assert list(question_lines(asked))[1:] == [
+            "  1  stop  (Enter alone)",
+            "  or raise to: followed by an amount",
+        ]
         assert asked.evidence.read() == {"limit": "calls", "cap": 9, "spent": 9}
         while (seen := await boss.look(run.id)).status != "waiting":
             await asyncio.sleep(0)

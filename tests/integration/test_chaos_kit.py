@@ -399,3 +399,12 @@ def test_half_of_a_budget_is_of_what_was_used() -> None:
         kit.half_budget(result, "time")
     with pytest.raises(UsageError, match="no calls"):
         kit.half_budget(run(clerk))
+
+
+def test_a_single_call_is_not_halved_because_the_limit_would_limit_nothing() -> None:
+    one = ch.Worker("one", "Answers", model=ch.ScriptedModel(["a"]))
+    result = run(one)
+    assert result.usage.calls == 1
+    with pytest.raises(UsageError, match=rf"run {result.id} used a single one of its calls"):
+        kit.half_budget(result)
+    kit.half_budget(result, "tokens")

@@ -411,7 +411,7 @@ def test_a_question_is_shown_answered_and_the_run_resumed() -> None:
     assert "1  red" in asked.stderr
     command = next(line for line in asked.stderr.splitlines() if line.startswith("answer it:"))
     question = command.split()[4]
-    assert "interrupted (asks)" in chargehand("runs").stdout
+    assert "waits for an answer" in chargehand("runs").stdout
     assert question in chargehand("show", "last").stdout
     wrong = chargehand("answer", question, "green")
     assert wrong.exit_code == 2

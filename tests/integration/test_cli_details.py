@@ -3,17 +3,22 @@
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.cli import main, models
+from chargehand.decisions.trace import Trace
+from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.models.base import ModelReply, StopReason, Text, ToolCall
 from chargehand.patterns.groups import Group, RoundRobinManager
-from chargehand.presentation.live_frame import Line
-from chargehand.presentation.trace_lines import timeline_lines, tree_lines
+from chargehand.presentation.live_frame import Line, StyledText, cut_line, line_text
+from chargehand.presentation.plain_text import cell_width
+from chargehand.presentation.trace_lines import step_time, timeline_lines, tree_lines
 
 Call = Callable[..., Result]
 
@@ -102,6 +107,14 @@ def test_show_has_times_outputs_costs_causes_and_a_timeline(chargehand: Call) ->
     assert "\x1b" not in chargehand("show", "last", FORCE_COLOR="1", NO_COLOR="1").stdout
 
 
+def test_what_the_supervisor_does_itself_is_told_in_words(chargehand: Call) -> None:
+    shown, tree = chargehand("show", "last").stdout, chargehand("trace", "last", "--tree").stdout
+    assert "@" not in shown + tree, shown + tree
+    assert "─ ✓ listing the items of many  supervisor" in tree
+    assert "─ ✓ many  puts the results of its items together" in tree
+    assert "listing" not in shown.partition("timeline:")[2].partition("answer:")[0]
+
+
 def test_trace_is_json_in_a_pipe_and_a_tree_where_asked_for(chargehand: Call) -> None:
     assert json.loads(chargehand("trace", "last").stdout)["status"] == "partial"
     assert json.loads(chargehand("trace", "last", "--json").stdout)["status"] == "partial"
@@ -115,7 +128,7 @@ def test_trace_is_json_in_a_pipe_and_a_tree_where_asked_for(chargehand: Call) ->
         "model scripted:model",
         "→ It is 3.",
         "900 → 20 tokens",
-        "… 15 more items; --json has them all",
+        "… 15 more items of many; --json has them all",
         "– after  skipped",
     ):
         assert words in tree, (words, tree)
@@ -135,6 +148,7 @@ def test_notes_and_blocks_are_those_of_the_board(chargehand: Call) -> None:
     lines = chargehand("notes", "last", "--author", "reader", "--json").stdout.splitlines()
     assert {json.loads(line)["author"] for line in lines} == {"reader"}
     assert "no such notes" in chargehand("notes", "last", "--segment", "none").stderr
+    assert "did you mean notes?" in chargehand("note", "last").stderr
     written = chargehand("notes", "last", "--json").stdout.splitlines()
     assert {json.loads(line)["segment"] for line in written} == {"notes"}, "nothing of the run"
     assert len(chargehand("notes", "last", "--all", "--json").stdout.splitlines()) > len(written)
@@ -197,3 +211,43 @@ def test_a_trace_without_attempts_is_shown_too() -> None:
     empty = ch.Trace(run="r1", request="Do \x1b[2J it")
     assert timeline_lines(empty, 80) == []
     assert text_of(list(tree_lines(empty))) == r"run r1  not ended in 0.0s: Do \x1b[2J it"
+
+
+def test_the_tree_tells_how_long_a_call_waited_for_its_provider_and_how_often_it_was_sent() -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    step = StepSpan(
+        "model",
+        0,
+        "pure",
+        began,
+        StepKind.MODEL,
+        began + timedelta(seconds=4),
+        model="m",
+        sends=3,
+        waited=3.2,
+    )
+    assert step_time(step) == "0.8s, waited 3.2s, sent 3 times"
+    assert step_time(replace(step, sends=1, waited=0.01)) == "4.0s"
+    assert step_time(replace(step, ended_at=None)) == "no end"
+
+
+def test_a_row_of_the_tree_is_cut_to_the_width_of_the_terminal() -> None:
+    line = (StyledText("├─ ", "dim"), StyledText("a long value " * 20, "ink"))
+    for width in (20, 80, 120):
+        cut = cut_line(line, width)
+        assert cell_width(line_text(cut)) <= width
+        assert line_text(cut).endswith("…")
+    assert cut_line(line, 0) == line
+
+
+def test_items_that_are_not_shown_are_counted_behind_those_of_their_task() -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    names = [f"each[{n}]" for n in range(30)] + ["each", "last"]
+    spans = [
+        AttemptSpan(name, 1, "w", "", began + timedelta(seconds=n), began, ending="done")
+        for n, name in enumerate(names)
+    ]
+    trace = Trace(run="r1", attempts=spans)
+    lines = [line_text(line) for line in tree_lines(trace)]
+    assert "… 25 more items of each; --json has them all" in lines[6]
+    assert "last" in lines[-1]

@@ -2,15 +2,22 @@
 
 import asyncio
 import json
+import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 from click.testing import CliRunner, Result
 
 import chargehand as ch
 from chargehand.cli import main
+from chargehand.cli.find_run import standing_of
+from chargehand.cli.log_words import log_words
+from chargehand.errors import JournalBusy
+from chargehand.presentation.run_status import status_of
 from tests.guide.conftest import make_plan, make_task
 
 #: leads a run whose worker ends the process
@@ -29,6 +36,10 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+#: that say how a run stands
+COMMANDS = ("runs", "status", "show last")
 
 
 @ch.worker("asker", "Asks a person")
@@ -86,6 +97,45 @@ async def test_show_advises_to_watch_a_run_that_a_process_leads(journal: str) ->
 def test_show_advises_to_resume_a_run_that_no_process_leads(asking: str, journal: str) -> None:
     shown = chargehand("show", asking, "--journal", journal).stdout
     assert f"  then:      chargehand resume {asking}" in shown
+
+
+def test_a_run_that_was_returned_with_a_question_waits_for_an_answer(
+    asking: str, journal: str
+) -> None:
+    """No process leads it, but it was not interrupted: it says what answers it, and what resumes it then."""
+    words = {name: chargehand(*name.split(), "--journal", journal).stdout for name in COMMANDS}
+    for name, shown in words.items():
+        assert "waits for an answer" in shown, name
+        assert "interrupted" not in shown, name
+    for shown in (words["show last"], words["status"]):
+        assert f"chargehand answer {asking}:a:" in shown
+        assert f"chargehand resume {asking}" in shown
+    facts = json.loads(chargehand("runs", "--json", "--journal", journal).stdout)
+    assert facts["status"] == "waiting"
+    answered = chargehand("answer", asking, "red", "--journal", journal)
+    assert f"no process leads the run; go on with: chargehand resume {asking}" in answered.stderr
+    assert "interrupted" in chargehand("runs", "--journal", journal).stdout
+    assert (
+        f"go on with: chargehand resume {asking}"
+        in chargehand("status", "--journal", journal).stdout
+    )
+
+
+def test_a_command_for_a_run_that_nobody_leads_says_what_resumes_it(
+    asking: str, journal: str
+) -> None:
+    said = chargehand("pause", asking, "--journal", journal).stderr
+    assert (
+        f"is paused as soon as a process leads it; go on with: chargehand resume {asking}" in said
+    )
+
+
+async def test_a_command_names_the_process_that_leads_the_run(journal: str) -> None:
+    async with ch.Supervisor([asker], journal=journal, on_question="wait") as boss:
+        run = await boss.submit(make_plan(make_task("a", "asker")))
+        said = await asyncio.to_thread(chargehand, "pause", run.id, "--journal", journal)
+        assert f"is paused as soon as process {os.getpid()} on " in said.stderr
+        await boss.cancel(run.id)
 
 
 async def test_a_pause_names_who_wanted_it_until_it_is_over(journal: str) -> None:
@@ -149,3 +199,117 @@ async def test_status_says_that_a_run_was_let_go_of(journal: str) -> None:
         await boss.stop(0)
     assert "released on purpose; go on with: chargehand resume" in await told(journal)
     assert run.id in await told(journal)
+
+
+def test_tasks_that_wait_for_their_next_try_are_counted_apart(journal: str) -> None:
+    """One task, and one whose items are all to be tried again; none of them is worked on."""
+    plan = make_plan(make_task("a", "flaky"), make_task("b", "flaky", for_each=[1, 2]))
+
+    @ch.worker("flaky", "Fails")
+    async def flaky(brief: ch.Brief) -> str:
+        raise ConnectionError("reset")
+
+    async def left() -> str:
+        later = ch.RetryPolicy(first=600, cap=600)
+        async with ch.Supervisor([flaky], journal=journal, retry=later) as boss:
+            run = await boss.submit(plan)
+            seen = 0
+            async for event in boss.watch(run.id):
+                seen += isinstance(event, ch.events.RetryPlanned)
+                if seen == 3:
+                    break
+            await boss.stop(0)
+            return run.id
+
+    run = asyncio.run(left())
+    for command in (["show", run], ["status"]):
+        shown = chargehand(*command, "--journal", journal).stdout
+        assert "2 to be tried again" in shown
+        assert "running" not in shown
+    tree = chargehand("trace", run, "--tree", "--journal", journal).stdout
+    assert "3 failed attempts" in tree.splitlines()[0]
+
+
+@pytest.mark.parametrize("command", [["answer", "last", "red"], ["cancel", "last"]])
+def test_a_command_at_a_locked_journal_says_that_it_waits_and_gives_up(
+    command: list[str], asking: str, journal: str
+) -> None:
+    """Within a second it says for what it waits, and after four it says what to do; the run is as it was."""
+    lock = apsw.Connection(journal)
+    lock.execute("begin immediate")
+    program = [sys.executable, "-m", "chargehand", *command, "--journal", journal]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
+    lock.execute("rollback")
+    assert ended.returncode == 2
+    waits, refused = ended.stderr.splitlines()
+    assert waits.startswith(f"chargehand: waiting up to 4 s for {journal}, which another program")
+    assert refused == (
+        f"chargehand: {journal} is locked by another program; close that program, or try again later"
+    )
+    assert "waits for an answer" in chargehand("show", asking, "--journal", journal).stdout
+    assert chargehand(*command, "--journal", journal).exit_code == 0
+
+
+def test_what_is_logged_at_the_command_line_is_a_sentence() -> None:
+    def words(message: str, *args: object) -> str:
+        return log_words(logging.LogRecord("c", logging.WARNING, "f", 1, message, args, None))
+
+    waits = "run_waits run=%s task=%s for=%r%s; end the wait with: %s"
+    assert words(waits, "r1", "@items:t3", "the supervisor", "", "chargehand cancel r1") == (
+        "listing the items of t3 of r1 waits for the supervisor; end the wait with: chargehand cancel r1"
+    )
+    postgres = "journal_waits path=%s: %s"
+    assert words(postgres, "db", JournalBusy("no answer")) == "journal_waits path=db: no answer"
+    assert words("plan_warning run=%s", "r1") == "plan_warning run=r1"
+
+
+async def test_look_tells_that_the_process_of_a_run_died(journal: str) -> None:
+    """A program that polls `look` sees what the command line and the MCP server say, from one function."""
+    left = await asyncio.create_subprocess_exec(sys.executable, "-c", DIES, journal)
+    await left.wait()
+    async with ch.Supervisor([asker], journal=journal) as boss:
+        (head,) = await boss.journal.heads()
+        seen = await boss.look(head.stream)
+        assert (seen.is_interrupted, seen.leader) == (True, None)
+        assert seen.status.value == "running"
+        assert status_of(seen) == (await standing_of(boss, head)).status == "interrupted"
+
+
+async def test_look_names_the_process_that_leads_a_run(journal: str) -> None:
+    async with ch.Supervisor([asker], journal=journal, on_question="wait") as boss:
+        run = await boss.submit(make_plan(make_task("a", "asker")))
+        async for _ in boss.watch(run.id):
+            if (await boss.look(run.id)).questions:
+                break
+        async with ch.Supervisor([asker], journal=journal) as other:
+            for seen in (await boss.look(run.id), await other.look(run.id)):
+                assert seen.leader is not None
+                assert (seen.leader.pid, seen.is_interrupted) == (os.getpid(), False)
+        await boss.cancel(run.id)
+        ended = await boss.look(run.id)
+        assert (ended.leader, ended.is_interrupted) == (None, False)
+
+
+async def test_look_leaves_out_a_question_whose_answer_waits_for_a_leader(
+    tmp_path: Path,
+) -> None:
+    journal = str(tmp_path / "runs.db")
+    async with ch.Supervisor([asker], journal=journal, on_question="return") as boss:
+        run = (await boss.run(make_plan(make_task("a", "asker")))).id
+    async with ch.Supervisor([asker], journal=journal) as boss:
+        seen = await boss.look(run)
+        (question,) = seen.questions
+        assert (seen.is_interrupted, seen.answered) == (False, {})
+        await boss.answer(question.id, "red", by="ann")
+        seen = await boss.look(run)
+        assert seen.questions == []
+        assert seen.answered == {question.id: "red (by ann)"}
+        assert seen.is_interrupted  # there is work to do, and nobody does it
+        assert (await boss.resume(run)).output == "red"
+
+
+async def test_a_run_that_was_only_submitted_is_not_interrupted(journal: str) -> None:
+    async with ch.Supervisor([asker], journal=journal) as boss:
+        run = await boss.post(make_plan(make_task("a", "asker")))
+        seen = await boss.look(run)
+        assert (seen.is_interrupted, seen.leader) == (False, None)

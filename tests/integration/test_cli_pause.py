@@ -146,7 +146,7 @@ def test_status_says_how_to_go_on_with_a_run_whose_leader_was_killed(
     leader.kill()
     leader.wait()
     warned = ""
-    while "nobody leads it" not in warned:
+    while "no process leads it" not in warned:
         warned = chargehand(place, "status", "--journal", "runs.db").stderr
     run = json.loads(on(place, "runs", "--json"))["run"]
-    assert f"chargehand resume {run} --journal runs.db goes on with it" in warned
+    assert f"chargehand resume {run} --journal runs.db continues it" in warned

@@ -191,10 +191,10 @@ def test_on_question_decides_how_a_command_ends(how: str | None, code: int) -> N
 
 def test_an_answered_question_is_shown_as_answered_before_anybody_leads_the_run() -> None:
     run(a="asker")
-    assert "(asks)" in chargehand("runs").stdout
+    assert "waits for an answer" in chargehand("runs").stdout
     assert "end it with: chargehand answer" in chargehand("status").stdout
     chargehand("answer", "last", "red")
-    assert "(asks)" not in chargehand("runs").stdout
+    assert "waits for an answer" not in chargehand("runs").stdout
     assert json.loads(chargehand("runs", "--json").stdout)["questions"] == []
     shown = chargehand("show", "last").stdout
     assert "is answered: red (by " in shown

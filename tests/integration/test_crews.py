@@ -1,8 +1,10 @@
 """Crews: from TOML, from Python, ready-made; and what is refused, with its place and the way out."""
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from chargehand.crews.toml_crews import toml_crew
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.durations import length_of, shown_length
 from chargehand.settings import Choice, crew_for, journal_place, supervisor_for
+from chargehand.testing.model_server import Say, model_server
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "examples" / "data"
@@ -123,6 +126,38 @@ approval = ["calculate"]
     assert "Cite." in worker.opening.text
 
 
+SUMS = """
+import chargehand as ch
+
+@ch.worker("ada", "Adds", skills=["sums"])
+async def ada(brief: ch.Brief) -> str:
+    return brief.worker
+
+@ch.worker("bob", "Adds too", skills=["sums"])
+async def bob(brief: ch.Brief) -> str:
+    return brief.worker
+"""
+
+
+@pytest.mark.parametrize(
+    ("balance", "shares"),
+    [('balance = "weighted"', (9, 3)), ('balance = "round_robin"', (6, 6)), ("", (6, 6))],
+)
+def test_a_crew_file_says_how_tasks_are_shared_among_workers(
+    balance: str, shares: tuple[int, int]
+) -> None:
+    Path("sums.py").write_text(SUMS)
+    crew_in(
+        f'[crew]\n{balance}\n[[worker]]\nfunction = "sums.py:ada"\nweight = 3\n'
+        '[[worker]]\nfunction = "sums.py:bob"\nweight = 1\n'
+    )
+    boss = supervisor_for(Choice(crew="crew.toml", model="offline"), lambda _: None)
+    tasks = [ch.Task(id=f"t{n}", description=f"Add {n}", skill="sums") for n in range(12)]
+    result = boss.run_sync(ch.Plan(goal="Twelve sums", tasks=tasks))
+    done = [task.output for task in result.tasks.values()]
+    assert (done.count("ada"), done.count("bob")) == shares
+
+
 def test_a_crew_file_can_set_every_limit() -> None:
     assert set(LimitsForm.model_fields) == set(ch.Limits.__struct_fields__)
 
@@ -155,6 +190,89 @@ def test_a_worker_can_be_a_crew_of_its_own() -> None:
     inner, _ = crew.workers
     assert isinstance(inner, Crew)
     assert (inner.name, inner.description) == ("scribes", "Write")
+
+
+OUTER = '[[worker]]\nname = "team"\ndescription = "A team"\ncrew = "inner.toml"\n'
+
+
+def nested_plan(*tasks: ch.Task) -> ch.Plan:
+    """A plan whose one task hands these tasks to the crew `team`."""
+    below = json.loads(ch.Plan(goal="Below", tasks=list(tasks)).to_json())
+    task = ch.Task(id="all", description="All", worker="team", args={"plan": below})
+    return ch.Plan(goal="Above", tasks=[task])
+
+
+@pytest.mark.parametrize(
+    ("above", "most"), [("", 2), ("requests = 600", 2), ("concurrency = 1", 1)]
+)
+async def test_a_nested_crew_keeps_the_address_and_the_rate_limits_of_its_models(
+    above: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account is one for the whole tree: of two limits for it, the lower one holds."""
+    monkeypatch.setenv("HOUSE_KEY", "k" * 20)
+    async with model_server() as server:
+        server.always = Say(text="done")
+        house = f"""
+[models.house]
+model = "openai:llama"
+base_url = "{server.url}/v1"
+key_variable = "HOUSE_KEY"
+"""
+        Path("inner.toml").write_text(f'{house}concurrency = 2\n{WRITER}model = "house"\n')
+        Path("crew.toml").write_text(f"{house}{above}\n{OUTER}")
+        async with supervisor_for(Choice(crew="crew.toml", model="offline"), print) as boss:
+            task = ch.Task(id="t", description="Write", worker="writer")
+            assert (await boss.run(nested_plan(task))).status == "succeeded"
+            (load,) = boss.provider_loads()
+    assert len(server.requests) == 1
+    assert load.most == most
+
+
+def test_two_models_of_a_file_with_one_account_share_the_lower_limits() -> None:
+    crew = crew_in(
+        '[models.a]\nmodel = "openai:x"\nkey_variable = "PATH"\nrequests = 60\n'
+        '[models.b]\nmodel = "openai:y"\nkey_variable = "PATH"\nrequests = 90\ntokens = 5\n'
+        + WRITER
+    )
+    (rates,) = crew.rates.values()
+    assert rates == ch.Rates(requests=60, tokens=5)
+
+
+FAILS = """
+import chargehand as ch
+
+@ch.worker("caller", "Calls a service that is down")
+async def caller(brief: ch.Brief) -> str:
+    raise ch.WorkerError("no connection", kind="network")
+"""
+
+
+def test_a_nested_crew_keeps_its_retry_policy() -> None:
+    """Its wait of hours would end after the deadline, so there is no second try."""
+    Path("fails.py").write_text(FAILS)
+    Path("inner.toml").write_text(
+        '[crew.retry]\nfirst = "2h"\ncap = "9h"\n[[worker]]\nfunction = "fails.py:caller"\n'
+    )
+    Path("crew.toml").write_text(OUTER)
+    boss = supervisor_for(Choice(crew="crew.toml", model="offline"), lambda _: None)
+    task = ch.Task(id="t", description="Call", worker="caller")
+    result = boss.run_sync(nested_plan(task), deadline=60)
+    assert result.status == "failed"
+    assert "tried" not in str(result.tasks["all"].error)
+
+
+def test_what_a_nested_crew_cannot_use_is_said_by_name() -> None:
+    Path("inner.toml").write_text(
+        '[crew]\njournal = "own.db"\ndefault = "writer"\n[crew.retention]\nkeep = 5\n' + WRITER
+    )
+    Path("crew.toml").write_text(OUTER)
+    said: list[str] = []
+    supervisor_for(Choice(crew="crew.toml", model="ollama:x"), said.append)
+    (line,) = said
+    assert "inner.toml is a nested crew; its journal, retention, default have no effect" in line
+    said.clear()
+    supervisor_for(Choice(crew="inner.toml", model="ollama:x"), said.append)
+    assert said == []
 
 
 def test_crews_nested_in_a_circle_are_refused() -> None:
@@ -322,11 +440,17 @@ def test_a_request_that_is_nobodys_goes_to_the_default_of_the_crew_file(
             WRITER + "[[mcp]]\nname = 'm'\ncommand = ['x']\nconnect = 5\n",
             r"connect: must be a length",
         ),
-        (WRITER + "[[mcp]]\nname = 'm'\ncommand = ['x']\nrates = 5\n", r"rates: is not known here"),
+        (
+            WRITER + "[[mcp]]\nname = 'm'\ncommand = ['x']\nrates = 5\n",
+            r"rates: is not a known key",
+        ),
         ("[crew]\nname = \n", r"crew.toml is not TOML: .*line 2"),
         ("[crew]\nname = 'x'\n", r"\[worker\]: is missing; a crew needs at least one"),
         ("[[worker]]\nname = 'a'\n", r"\[\[worker\]\] 1 \('a'\): needs a name and a description"),
-        (WRITER + "tool = ['x']\n", r"\('writer'\), tool: is not known here; did you mean 'tools'"),
+        (
+            WRITER + "tool = ['x']\n",
+            r"\('writer'\), tool: is not a known key; did you mean 'tools'",
+        ),
         (WRITER + "capacity = 'two'\n", r"\('writer'\), capacity: .* not 'two'"),
         (WRITER + "timeout = 5\n", r"timeout: must be a length of time in quotes"),
         (WRITER + "timeout = 'soon'\n", r"timeout: 'soon' is not a length of time; write 90s"),
@@ -345,6 +469,10 @@ def test_a_request_that_is_nobodys_goes_to_the_default_of_the_crew_file(
         (WRITER + "[[mcp]]\nname = 'm'\n", r"\[\[mcp\]\] 1 \('m'\): needs either command"),
         (WRITER + "tools = ['x']\n[tools.x]\nprefix = 'y'\n", r"\[tools.x\] needs use = one of"),
         (WRITER + WRITER, r"crew.toml: two workers are named 'writer'"),
+        (
+            WRITER + "[crew]\nbalance = 'fair'\n",
+            r"\[crew\], balance: .*'least_busy', 'round_robin' or 'weighted', not 'fair'",
+        ),
         (WRITER + "[crew]\nnotify = 5\n", r"\[crew\], notify: .* not 5"),
         (WRITER + "[crew]\nnotify = ''\n", r"notify: '' is not a way to notify"),
         (WRITER + "[crew]\nnotify = 'gopher://x'\n", r"notify: 'gopher' is not a way to notify"),
@@ -426,9 +554,9 @@ def test_what_is_wrong_with_a_model_of_the_file_is_told_with_its_place(wrong: st
 
 
 def test_all_faults_of_a_crew_file_are_told_at_once() -> None:
-    with pytest.raises(UsageError, match="2 faults") as caught:
-        crew_in(WRITER + "tool = []\ncapacity = 0\n")
-    assert str(caught.value).count("\n  - ") == 2
+    with pytest.raises(UsageError, match="3 faults") as caught:
+        crew_in(WRITER + "tool = []\ncapacity = 0\n[crew]\nbalance = 'fair'\n")
+    assert str(caught.value).count("\n  - ") == 3
 
 
 def test_the_file_that_init_writes_is_a_sound_crew() -> None:
@@ -553,10 +681,42 @@ def test_tables_among_several_files_are_found() -> None:
     assert found == ["docs/more.csv", "prices.csv"]
 
 
-def test_a_home_folder_is_not_read_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(Path.cwd()))
+READERS = {
+    "files": WRITER + 'tools = ["files"]\n',
+    "data": WRITER + 'tools = ["data:query_tables"]\n',
+    "named": WRITER + 'tools = ["own"]\n[tools.own]\nuse = "files"\nhidden = true\n',
+    "nested": '[[worker]]\nname = "in"\ndescription = "In"\ncrew = "reader.toml"\n',
+}
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+@pytest.mark.parametrize("crew", ["", *READERS])
+def test_a_home_folder_is_not_read_unasked(
+    crew: str, monkeypatch: pytest.MonkeyPatch, *, is_link: bool
+) -> None:
+    home = Path.cwd()
+    Path("reader.toml").write_text(READERS["files"])
+    if crew:
+        Path("crew.toml").write_text(READERS[crew])
+    if is_link:
+        home = home.with_name(f"{home.name}-link")
+        home.symlink_to(Path.cwd())
+    monkeypatch.setenv("HOME", str(home))
+    choice = Choice(crew="crew.toml" if crew else "")
     with pytest.raises(UsageError, match="say what it may read with --files"):
-        crew_for(Choice())
+        crew_for(choice)
+    crew_for(replace(choice, files=[home]))
+
+
+@pytest.mark.parametrize("tools", ["maths", "files"])
+def test_a_crew_that_reads_nothing_else_works_in_a_home_folder(
+    tools: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    Path("letters").mkdir()
+    text = f'{WRITER}tools = ["{tools}"]\n[tools.files]\nfolders = ["letters"]\n'
+    Path("crew.toml").write_text(text)
+    crew_for(Choice(crew="crew.toml"))
 
 
 # Settings

@@ -143,7 +143,7 @@ def test_a_crew_file_says_between_which_bounds_places_follow_the_work(tmp_path: 
         ("{ min = 1 }", r"\('thinker'\), capacity max: is missing"),
         ("{ min = 9, max = 8 }", r"capacity: min = 9 is above max = 8"),
         ("{ max = 0 }", r"capacity max: .* not 0"),
-        ("{ max = 8, most = 8 }", r"capacity most: is not known here; .*known are min, max, wait"),
+        ("{ max = 8, most = 8 }", r"capacity most: is not a known key; .*keys are min, max, wait"),
         ("{ max = 8, wait = 1 }", r"capacity wait: must be a length of time in quotes"),
     ],
 )

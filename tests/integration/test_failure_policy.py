@@ -253,6 +253,15 @@ def test_a_worker_that_promises_nothing_is_asked_each_time() -> None:
     assert counter.calls == 3
 
 
+def test_the_same_task_of_an_llm_worker_is_done_each_time() -> None:
+    """Its version is for `reuse=` only."""
+    model = ch.ScriptedModel(["one", "two"], latency=timedelta(seconds=10))
+    boss = ch.Supervisor([ch.Worker("counter", "Counts", model=model)], clock=FakeClock())
+    result = run_virtual(boss.run(same("a", "b")))
+    assert sorted(str(task.output) for task in result.tasks.values()) == ["one", "two"]
+    assert [span.reused for span in result.trace.attempts] == ["", ""]
+
+
 # quorum
 
 

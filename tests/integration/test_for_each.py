@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import chargehand as ch
+from chargehand.cli import main
 from chargehand.decisions.plan_forecast import Outlook, Range, forecast, places_for
 from chargehand.decisions.plan_simulation import simulate
+from chargehand.errors import PlanRefused
 from chargehand.facts.events import AttemptFinished, AttemptStarted, ItemsListed
 from chargehand.facts.outcome import Done
+from chargehand.facts.value import Value
 from chargehand.models.scripted import ScriptedModel
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.testing import FakeClock, run_virtual
@@ -92,6 +96,28 @@ def test_with_at_least_failed_items_are_no_gaps() -> None:
     assert result.status == "succeeded"
     assert result.tasks["each"].failed_items[0].item == "bad"
     assert not result.answer.gaps
+
+
+@ch.worker("halver", "Does half of one item")
+async def halver(brief: ch.Brief) -> Done:
+    gaps = ("pay was not approved",) if brief.item == "odd" else ()
+    return Done(Value.of(brief.item), gaps=gaps)
+
+
+@pytest.mark.parametrize(
+    ("at_least", "status", "confidence"),
+    [(None, "partial", (1 + 2.5 / 3 + 1) / 3), (2, "succeeded", 1.0), (3, "partial", None)],
+)
+def test_what_is_missing_from_an_item_is_missing_from_the_run(
+    at_least: int | None, status: str, confidence: float | None
+) -> None:
+    """A call that a person rejected for one item, for example."""
+    result = run(each_of(["a", "odd", "c"], worker="halver", at_least=at_least), halver)
+    assert result.status == status
+    gaps = [(gap.task, gap.why) for gap in result.answer.gaps]
+    assert gaps == ([("each", 'item 1 ("odd"): pay was not approved')] * (status == "partial"))
+    if confidence is not None:
+        assert result.answer.confidence == pytest.approx(confidence)
 
 
 def test_many_failures_are_not_listed_one_by_one_as_gaps() -> None:
@@ -193,9 +219,38 @@ def test_a_pattern_that_no_file_fits_is_a_gap_unless_none_is_fine(
     assert (fine.status, fine.answer.gaps) == ("succeeded", ())
 
 
-def test_files_without_anybody_who_reads_files_fail_with_the_way_out() -> None:
-    result = run(each_of([], for_each={"files": "*.txt"}))
-    assert "no worker of this crew has a tool that reads files" in str(result.tasks["each"].error)
+def test_files_that_no_worker_can_list_are_refused_with_the_way_out() -> None:
+    plan = each_of([], for_each={"files": "*.txt"})
+    with pytest.raises(
+        PlanRefused, match="no worker of this crew has a tool that reads"
+    ) as refused:
+        run(plan)
+    (fault,) = refused.value.faults
+    assert (fault.kind, fault.task) == ("bad_for_each", "each")
+    assert "list the files in a function worker" in fault.message
+
+
+def test_files_are_refused_if_the_workers_of_the_run_leave_out_those_who_list_files(
+    tmp_path: Path,
+) -> None:
+    finder = ch.Worker("finder", "Finds files", model=ScriptedModel([]), tools=files(tmp_path))
+    boss = ch.Supervisor([lister, doer, last, finder])
+    plan = each_of([], for_each={"files": "*.txt"}, at_least=0)
+    assert run_virtual(boss.run(plan)).status == "succeeded"
+    with pytest.raises(PlanRefused, match="no worker of this crew has a tool that reads files"):
+        run_virtual(boss.run(plan, workers=["lister", "doer", "last"]))
+
+
+def test_files_that_no_worker_can_list_are_a_fault_of_the_checked_plan_file(tmp_path: Path) -> None:
+    (tmp_path / "crew.py").write_text(
+        "import chargehand as ch\n"
+        "crew = [ch.worker(name, 'Does it')(lambda brief: 1) for name in ('lister', 'doer', 'last')]"
+    )
+    (tmp_path / "plan.json").write_text(each_of([], for_each={"files": "*.txt"}).to_json())
+    command = ["plan", "--check", str(tmp_path / "plan.json")]
+    done = CliRunner().invoke(main, [*command, "--crew", f"{tmp_path / 'crew.py'}:crew"])
+    assert done.exit_code == 2, done.output
+    assert "no worker of this crew has a tool that reads files" in done.output
 
 
 def test_an_llm_worker_sees_its_item_and_no_other() -> None:

@@ -144,7 +144,7 @@ async def test_a_conversation_under_way_is_not_told_as_over() -> None:
         let_on.set()
         ended = await talking
     assert (told.ended, told.turns) == ("", 1)
-    assert ended.ended == "2 turns were spoken, which is all there were to be"
+    assert ended.ended == "all 2 turns were spoken"
 
 
 async def test_show_tells_who_said_what_to_whom(tmp_path: Path) -> None:

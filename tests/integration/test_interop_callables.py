@@ -114,7 +114,7 @@ async def test_what_is_missing_is_named() -> None:
 
     said = await outcome(paint, {"wall": "east"})
     assert said == (
-        "worker 'clerk' needs colour, and the task gives wall; name an argument or a need of the task so"
+        "worker 'clerk' needs colour, but the task gives wall; give the task an argument or a need of that name"
     )
 
 

@@ -254,7 +254,7 @@ async def test_a_graph_that_was_compiled_to_stop_asks_whether_to_go_on(
     graph = chain(first, second, interrupt_before=["second"])
     worker = graph_worker(graph, "clerk", "Walks", into="task", output="seen")
     result, asked = await run_answering(worker, answer)
-    assert asked == ["Graph 'clerk' stops before second. Is it to go on?"]
+    assert asked == ["Graph 'clerk' stops before second. Continue?"]
     assert result.status == status
     assert result.output == (["first", "second"] if status == "succeeded" else None)
 
@@ -388,7 +388,7 @@ async def test_a_graph_that_makes_no_end_fails_for_what_it_does() -> None:
     error = result.tasks["t"].error
     assert error is not None
     assert (error.kind, error.error) == ("logic", "GraphRecursionError")
-    assert error.message.startswith("graph 'clerk' made no end: Recursion limit of 5 reached")
+    assert error.message.startswith("graph 'clerk' did not finish: Recursion limit of 5 reached")
     assert "raise recursion_limit in config=…" in error.message
 
 

@@ -320,3 +320,66 @@ def test_a_burst_of_changes_keeps_every_finished_task_and_counts_what_it_leaves_
     assert [each for each in lines if "more lines" in each] == [
         "· 10 more lines; chargehand trace has them all"
     ]
+
+
+def test_a_task_that_waits_for_its_next_try_is_not_counted_as_running() -> None:
+    """Nor is one of which all items wait for theirs."""
+    failed = Failed(kind=ErrorClass.NETWORK, message="reset")
+    mapped = ch.Plan(
+        goal="g",
+        tasks=[
+            ch.Task(id="a", description="Do a", worker="w"),
+            ch.Task(id="b", description="Do each", worker="w", for_each=[1, 2]),
+        ],
+    )
+    happened: list[Event] = [requested(), events.PlanAdopted(plan=mapped, at=BEGAN)]
+    state = state_of(*happened, *(started(task, 0) for task in ("a", "b[0]", "b[1]")))
+    assert state.counts[TaskState.RUNNING] == 2
+    for task in ("a", "b[0]", "b[1]"):
+        state.hear(events.AttemptFinished(task=task, attempt=1, outcome=failed, at=at(1)))
+    bar = LiveFrame(state=state, now=at(2)).lines()[2]
+    text = "".join(part.text for part in bar)
+    assert "0 of 2 done · 2 to be tried again" in text
+    assert "↻" in text
+    state.hear(started("b[0]", 3))
+    assert (state.counts[TaskState.RUNNING], state.counts[TaskState.RETRYING]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"), [((120, 40), None), ((80, 24), True), ((80, 28), None)]
+)
+def test_an_open_question_leaves_rows_to_the_plan(
+    size: tuple[int, int], wanted: bool | None
+) -> None:
+    """However long it is: its first and its last lines are shown."""
+    state = state_of(requested(), tasks_of("a -> b", "b -> c"), started("a"))
+    question = Question(
+        id="q", text="word " * 200, choices=tuple(map(str, range(30))), evidence=Value.of([1] * 30)
+    )
+    open_ = OpenQuestion(question=question, task="a", typed="typed")
+    lines = shown(state, *size, asked=open_, keys="Enter answers", shows_plan=wanted)
+    assert [line.strip() for line in lines if re.match(r"  [123]  ", line)] == [
+        "1  ◐ a",
+        "2  ◌ b",
+        "3  ◌ c",
+    ]
+    assert any("a asks" in line for line in lines)
+    assert lines[-2].endswith("› typed█")
+    assert lines[-1] == "  Tab plan · Enter answers"
+    hidden = shown(state, *size, asked=open_, shows_plan=False)
+    assert not any(line.startswith("  1  ◐ a") for line in hidden)
+
+
+def test_a_run_that_is_paused_for_want_of_money_needs_a_person() -> None:
+    question = Question(id="q", text="More?", about="budget")
+    state = state_of(
+        requested(),
+        tasks_of("a"),
+        events.RunPaused(at=at(1)),
+        events.PersonAsked(task="@budget:1", attempt=0, question=question, at=at(1)),
+    )
+    assert "needs you" in shown(state)[1]
+    state.hear(
+        events.QuestionAnswered(question="q", task="@budget:1", text="stop", by="", at=at(2))
+    )
+    assert "paused" in shown(state)[1]

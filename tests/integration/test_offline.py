@@ -221,6 +221,107 @@ async def test_after_a_failure_another_tool_is_tried_and_then_it_ends() -> None:
     assert "it is down" in reply.text
 
 
+# Lists, and tools that are called with nothing
+
+
+PATTERN = {"type": "string", "default": "*", "description": "such as reports/*"}
+LIST = ToolSpec(
+    "list_files",
+    "List the files that can be read, with their sizes in bytes.",
+    {"type": "object", "properties": {"pattern": PATTERN}},
+)
+SEARCH = a_tool("search_files", "Find passages of all files.", query={"type": "string"})
+
+
+@pytest.mark.parametrize(
+    ("question", "arguments"),
+    [
+        ("Which files are there?", {}),
+        ("List the reports.", {}),
+        ("How many documents do we have in the folder?", {}),
+        ("Please tell me the names of all notes.", {}),
+        ("How large are the files?", {}),
+        ("Which csv files are there?", {"pattern": "*.csv"}),
+    ],
+)
+async def test_a_list_is_called_for_if_every_word_is_about_files(
+    question: str, arguments: dict[str, str]
+) -> None:
+    assert calls_in(await asked(question, LIST, SEARCH)) == [("list_files", arguments)]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What do the reports say about churn?",
+        "Which reports are late?",
+        "Which customer reports an outage?",
+        "What is in the files?",
+        "Which csv and pdf files are there?",
+        "Who made the reports?",
+        "How is the report?",
+        "Are there any files?",
+        "Read the files.",
+    ],
+)
+async def test_any_other_word_asks_for_what_is_inside(question: str) -> None:
+    assert calls_in(await asked(question, LIST, SEARCH)) == [("search_files", {"query": question})]
+
+
+async def told(question: str, output: Any, *tools: ToolSpec) -> ModelReply:
+    """The reply after the first tool was called with nothing, and returned this."""
+    text = output if isinstance(output, str) else json.dumps(output)
+    call = ToolCall("c1", tools[0].name, "{}")
+    turns = [user(question), Turn(Role.MODEL, (call,))]
+    turns += [Turn(Role.TOOL, (ToolOutput("c1", tools[0].name, text),))]
+    return await OfflineModel().ask(_with(turns, *tools))
+
+
+def a_list(*paths: str) -> dict[str, Any]:
+    return {"files": [{"path": path, "bytes": 7} for path in paths]}
+
+
+@pytest.mark.parametrize(
+    ("question", "paths", "lines"),
+    [
+        ("Which files are there?", ("a.md", "b.csv"), ["a.md", "b.csv"]),
+        ("Which documents are there?", ("a.md", "b.csv"), ["a.md"]),
+        ("Which reports are there?", ("reports/a.md", "notes/b.md"), ["reports/a.md"]),
+        ("How many files are there?", ("a.md", "b.csv"), ["Number of files: 2 [list_files]"]),
+        ("How many notes are there?", ("a.md", "b.csv"), ["Number of files: 1 [list_files]"]),
+    ],
+)
+async def test_a_list_holds_what_was_asked_for(
+    question: str, paths: tuple[str, ...], lines: list[str]
+) -> None:
+    reply = await told(question, a_list(*paths), LIST)
+    listed = [f"path: {line}; bytes: 7 [{line}]" if "[" not in line else line for line in lines]
+    assert (reply.text.split("\n"), reply.gaps) == (listed, ())
+
+
+async def test_a_list_that_is_cut_says_so() -> None:
+    many = a_list(*(f"{n}.md" for n in range(41)))
+    reply = await told("Which files are there?", many, LIST)
+    assert (len(reply.text.split("\n")), len(reply.gaps)) == (41, 1)
+    reply = await told("Which files are there?", a_list("a.md") | {"more": "9 more"}, LIST)
+    assert "more than what is shown" in reply.gaps[0]
+    reply = await told("How many files are there?", a_list("a.md") | {"more": "9 more"}, LIST)
+    assert "more than what is shown" in reply.gaps[0]
+    reply = await told("Which reports are there?", a_list("a.csv"), LIST)
+    assert (reply.stop, reply.gaps) == (StopReason.REFUSAL, ())
+
+
+async def test_what_a_tool_returns_unasked_is_an_answer_only_to_what_it_is_for() -> None:
+    orders = a_tool("get_orders", "Returns all orders of the shop.")
+    rows = {"rows": [{"order": 7, "state": "late"}, {"order": 8, "state": "paid"}]}
+    reply = await told("Which orders are there in the shop?", rows, orders)
+    assert (len(reply.text.split("\n")), reply.gaps) == (2, ())
+    reply = await told("Which order is late?", rows, orders)
+    assert (reply.text, reply.gaps) == ("order: 7; state: late [get_orders]", ())
+    reply = await told("Which order pleased the king?", rows, orders)
+    assert reply.gaps == ("the tools that it called are not for “pleased”, “king”",)
+
+
 def _with(turns: list[Turn], *tools: ToolSpec) -> ModelRequest:
     return ModelRequest(turns=tuple(turns), tools=tools)
 
@@ -318,6 +419,43 @@ async def test_documents_that_disagree_are_contradictions_of_the_answer(tmp_path
     (pair,) = result.answer.contradictions
     assert "27 days of leave" in pair.first.text
     assert "30 days of leave" in pair.second.text
+
+
+async def test_the_quotes_stay_where_a_text_of_a_given_length_cannot_be_written(
+    tmp_path: Path,
+) -> None:
+    """The first example of docs/cli.md."""
+    (tmp_path / "q1.md").write_text("Churn rose to 4 percent in the first quarter.\n")
+    (tmp_path / "q2.md").write_text("Churn fell to 3 percent after the repair.\n")
+    async with supervisor_for(Choice(files=[tmp_path], model="offline")) as boss:
+        result = await boss.run("What do the reports say about churn? Write half a page.")
+        listed = await boss.run("How many reports are there?")
+    assert result.status == "partial"
+    assert "Churn rose to 4 percent in the first quarter. [q1.md:1]" in result.answer.text
+    assert "Churn fell to 3 percent after the repair. [q2.md:1]" in result.answer.text
+    assert "write one of a given length" in str(result.answer.gaps)
+    assert (listed.status, listed.answer.text) == ("succeeded", "Number of files: 2 [list_files]")
+
+
+@pytest.mark.parametrize(
+    ("question", "is_sure"),
+    [
+        ("What do the notes say about the lamp?", True),
+        ("Which note mentions the lamp?", True),
+        ("According to these reports, what does the lamp do?", True),
+        ("Who reports the lamp?", False),
+        ("Who wrote the report on the lamp?", False),
+        ("How short is the report?", False),
+        ("What does the lamp list?", False),
+    ],
+)
+async def test_documents_are_the_place_or_the_thing_that_is_asked_for(
+    question: str, is_sure: bool
+) -> None:
+    """Where they are the place, the word is accounted for; else it must stand in the passage."""
+    reply = await asked(f"Task: {question}" + fenced(a="Ann Lee says the lamp flickers."))
+    is_answer = reply.text == "Ann Lee says the lamp flickers. [a]" and not reply.gaps
+    assert is_answer is is_sure
 
 
 async def test_fenced_data_is_cited_by_its_name_and_line() -> None:
@@ -532,6 +670,12 @@ async def test_a_request_is_planned_clause_by_clause() -> None:
     )
     assert [task["worker"] for task in tasks] == ["researcher", "analyst"]
     assert [task["needs"] for task in tasks] == [[], []]
+
+
+async def test_what_reports_say_is_planned_as_one_question_and_no_list_of_files() -> None:
+    (task,) = await planned("What do the reports say about churn?", "researcher", "analyst")
+    assert (task["worker"], task["needs"]) == ("researcher", [])
+    assert task["description"] == "What do the reports say about churn?"
 
 
 async def test_a_clause_that_refers_back_waits_for_what_it_refers_to() -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.offline_questions import Question, Verdict, ask_all, read_questions
 
 MOST_FALSE, FEWEST_RIGHT = 2, 20
+FEWEST_RIGHT_ABOUT_FILES = 28
 HALVES = ("first", "second")
 
 
@@ -30,3 +31,10 @@ async def test_j10_unseen_questions_are_answered_right_or_missed_honestly(which:
     verdicts = Counter([outcome.verdict async for outcome in ask_all(asked)])
     assert verdicts[Verdict.FALSE_SUCCESS] <= MOST_FALSE // 2, verdicts
     assert verdicts[Verdict.RIGHT] >= FEWEST_RIGHT // 2, verdicts
+
+
+async def test_a_list_of_files_answers_no_question_about_what_is_inside() -> None:
+    """Of 62 questions with words such as report, file and list: no false success, at least 28 right."""
+    verdicts = Counter([outcome.verdict async for outcome in ask_all(read_questions("files"))])
+    assert verdicts[Verdict.FALSE_SUCCESS] == 0, verdicts
+    assert verdicts[Verdict.RIGHT] >= FEWEST_RIGHT_ABOUT_FILES, verdicts

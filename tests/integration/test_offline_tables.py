@@ -142,6 +142,8 @@ def test_what_is_accounted_for_is_computed_and_says_how(asked: Farm) -> None:
         ("Which animal had the most treatments?", ("treatments",)),
         ("Who weighs the second most?", ("second",)),
         ("Is Bella vaccinated?", ("yes or no",)),
+        ("How many files name a cow?", ("how many files",)),
+        ("Which tables list the pens?", ("which tables",)),
     ],
 )
 def test_what_is_not_accounted_for_is_not_answered(

@@ -357,9 +357,9 @@ def test_j9_an_outage_is_said_once_within_a_second(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     ("rates", "why"),
     [
-        (ch.Rates(concurrency=1), "1 calls at once"),
-        (ch.Rates(requests=6), "6 requests a minute"),
-        (ch.Rates(tokens=60_000), "60000 tokens a minute"),
+        (ch.Rates(concurrency=1), "reason=the limit of 1 call at once;"),
+        (ch.Rates(requests=6), "reason=the limit of 6 requests a minute;"),
+        (ch.Rates(tokens=60_000), "reason=the limit of 60000 tokens a minute;"),
     ],
 )
 def test_j9_a_wait_for_a_limit_is_said_once(
@@ -561,7 +561,7 @@ def tries_of(
 
     async def main() -> ch.RunResult:
         plan = make_plan(*(make_task(f"t{n}", "caller") for n in range(tasks)))
-        chosen = {"breaker": ch.BreakerPolicy(), **terms}
+        chosen = {"breaker": ch.BreakerPolicy(failures=5, rest=15, longest_rest=300), **terms}
         async with ch.Supervisor([caller], clock=FakeClock(), **chosen) as boss:
             return await boss.run(plan)
 

@@ -521,9 +521,9 @@ def test_a_run_that_a_supervisor_leads_is_none_of_the_pools(tmp_path: Path) -> N
     task = ch.Task(id="t1", description="Say hello to everybody", worker="ann")
     run = boss.run_sync(ch.Plan(goal="Be polite", tasks=[task]))
     pool = SharedMemoryPool.of(boss)
-    with pytest.raises(UsageError, match="led by a supervisor"):
+    with pytest.raises(UsageError, match="belongs to a supervisor"):
         SupervisorAgent(None, pool).get_tasks(run.id)
-    with pytest.raises(UsageError, match="led by a supervisor"):
+    with pytest.raises(UsageError, match="belongs to a supervisor"):
         WorkerAgent(None, pool, "ann", work=echo).execute_task(
             {"request_id": run.id, "task_id": "t1"}
         )
@@ -865,7 +865,7 @@ async def test_what_was_held_back_is_written_once_however_often_the_journal_refu
 
     requests: Any = Refusing()
     attempt = PoolAttempt(requests, requests, requests)
-    attempt.take(SimpleNamespace(brief=SimpleNamespace(run="r")))  # type: ignore[arg-type]
+    attempt.take(SimpleNamespace(run="r"))  # type: ignore[arg-type]
     attempt._held.append("half way")  # type: ignore[arg-type]
     await attempt.say("the end")  # type: ignore[arg-type]
     assert written == ["half way", "the end"]

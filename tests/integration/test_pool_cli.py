@@ -47,7 +47,7 @@ def test_a_request_is_listed_as_what_it_is(journal: str, request_id: str) -> Non
 
 def test_a_request_is_shown_with_what_it_waits_for(journal: str, request_id: str) -> None:
     shown = chargehand(journal, "show", request_id).output
-    assert "t2  asking, ann" in shown
+    assert "t2  waiting for an answer, ann" in shown
     assert "no line" in shown
     assert "nobody leads it" in shown
     assert "resume" not in shown

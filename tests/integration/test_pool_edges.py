@@ -134,7 +134,7 @@ def test_p01_a_workflow_ends_with_the_questions_that_are_open() -> None:
     ("worker", "skill", "why"),
     [
         ("zoe", "", "worker 'zoe' has not taken it yet"),
-        ("", "reading", "nobody with the skill 'reading' has taken it yet"),
+        ("", "reading", "no worker with the skill 'reading' has taken it yet"),
     ],
 )
 def test_p01_what_is_meant_for_somebody_else_is_not_waited_for(
@@ -300,7 +300,7 @@ def test_p07_a_result_that_cannot_count_is_refused_aloud(
     request = task["request_id"]
     with pytest.raises(UsageError, match="no task 'other'"):
         pool.write_insight(by_hand(request, task="other"))
-    with pytest.raises(UsageError, match="not of which one"):
+    with pytest.raises(UsageError, match="without naming it"):
         pool.write_insight(by_hand(request, metadata={}))
     pool.write_insight(by_hand(request))
     with pytest.raises(TaskTaken, match="was done by bob"):
@@ -800,3 +800,29 @@ def test_p09_seconds_are_numbers_or_timedeltas(timeout: Any, pool: SharedMemoryP
 @pytest.mark.parametrize("idle", [0, timedelta(0)])
 def test_p09_a_worker_is_idle_for_seconds_or_a_timedelta(idle: Any, pool: SharedMemoryPool) -> None:
     assert worker_of(pool).serve(idle=idle) == 0
+
+
+# What was given out is not read back
+
+
+def test_a_request_keeps_its_tasks_as_they_were_given(
+    pool: SharedMemoryPool, supervisor: SupervisorAgent
+) -> None:
+    args = {"pages": [1]}
+    given = ch.Task(id="a", description="Read it", args=args)
+    (task,) = supervisor.delegate("Read", ["reader"], tasks=[given])
+    args["pages"].append(2)
+    reader = WorkerAgent(None, pool, "reader", work=lambda brief: brief.task.args["pages"])
+    assert reader.execute_task(task)["result"] == [1]
+
+
+def test_a_request_that_was_just_delegated_is_taken_up_without_reading_the_journal(
+    pool: SharedMemoryPool, supervisor: SupervisorAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = WorkerAgent(None, pool, "worker_1", work=echo)
+    with monkeypatch.context() as patched:
+        patched.setattr(pool.journal, "read", None)
+        (task,) = supervisor.delegate("Do it", ["worker_1"], tasks=["Do it"])
+        assert worker.execute_task(task)["result"] == "t1"
+    other = SupervisorAgent(None, SharedMemoryPool(pool.journal))
+    assert [each["status"] for each in other.get_tasks(task["request_id"])] == ["completed"]

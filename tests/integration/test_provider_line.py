@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.decisions.circuit_breaker import BreakerPolicy, BreakerState
+from chargehand.decisions.circuit_breaker import OF_PROVIDERS, BreakerPolicy, BreakerState
 from chargehand.decisions.rate_limiter import Rates
 from chargehand.errors import (
     ModelBusy,
@@ -28,7 +28,7 @@ REQUEST = ModelRequest(turns=(user("hello"),))
 
 
 def line(**rates: Any) -> ProviderQueue:
-    return ProviderQueue("it", Rates(**rates), BreakerPolicy(failures=2), 600.0)
+    return ProviderQueue("it", Rates(**rates), BreakerPolicy(failures=2).over(OF_PROVIDERS), 600.0)
 
 
 def failed(status: int = 0) -> ModelError:

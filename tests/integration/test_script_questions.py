@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -70,9 +71,35 @@ def test_a_question_without_an_answer_stays_open_with_the_command_that_answers_i
     assert left.status == "waiting"
     lines = waiting_lines(left, "my runs.db")
     assert lines[0] == "? Which colour?"
-    assert lines[-1] == (
-        f"answer it:  chargehand answer {left.questions[0].id} TEXT --journal 'my runs.db'"
+    assert lines[-2:] == [
+        f"answer it:  chargehand answer {left.questions[0].id} TEXT --journal 'my runs.db'",
+        f"then:       chargehand resume {left.id} --crew FILE.py:NAME --journal 'my runs.db'",
+    ]
+    assert waiting_lines(left, Path("my runs.db")) == lines
+    assert waiting_lines(boss.run_sync(PLAN, on_question="fail"), Path("runs.db")) == []
+
+
+def test_the_commands_that_are_printed_for_a_waiting_run_continue_it(tmp_path: Path) -> None:
+    (tmp_path / "crew.py").write_text(SCRIPT.partition("task =")[0])
+    code = "import sys; sys.path.insert(0, '.'); import crew; from pathlib import Path\n" + (
+        "from chargehand.presentation.script_questions import waiting_lines\n"
+        "import chargehand as ch\n"
+        "boss = ch.Supervisor([crew.paint], journal=Path('runs.db'))\n"
+        "task = ch.Task(id='wall', description='Paint the wall', worker='painter')\n"
+        "result = boss.run_sync(ch.Plan(goal='A wall', tasks=[task]), on_question='return')\n"
+        "print(*waiting_lines(result, Path('runs.db'), 'crew.py:boss')[-2:], sep='\\n')\n"
     )
+
+    def run(*words: str) -> str:
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    lines = run("-c", code).splitlines()
+    answer, resume = (shlex.split(line.partition("chargehand ")[2]) for line in lines)
+    run("-m", "chargehand", *("red" if word == "TEXT" else word for word in answer))
+    assert run("-m", "chargehand", *resume) == "red\n"
 
 
 def test_a_run_that_goes_on_by_its_key_has_its_typed_result(tmp_path: Path) -> None:

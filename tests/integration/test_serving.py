@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ import pytest
 
 import chargehand as ch
 from chargehand.clock import SystemClock
+from chargehand.errors import RosterMismatch
+from chargehand.supervisor.crew_advertisement import servers_of
 from tests.guide.conftest import make_plan, make_task
 from tests.integration.test_cli_runs import chargehand, read_until, start, terminal
 
@@ -72,7 +75,6 @@ def serving(place: Path, crew: str = "boss") -> Iterator["subprocess.Popen[str]"
     process = start(place, "serve", "--crew", f"crew.py:{crew}", "--journal", "runs.db")
     try:
         read_until(process, "serving")
-        until(lambda: any(each["serves"]["pid"] == process.pid for each in servers(place)))
         yield process
     finally:
         if process.poll() is None:
@@ -215,6 +217,30 @@ async def test_b4_a_run_posted_where_the_clock_is_ahead_does_not_begin_before_it
     times = [event.at async for event in boss.watch(run)]
     assert len(times) > 3
     assert times == sorted(times)
+    await boss.stop()
+    await serving
+    await boss.close()
+
+
+def test_a_server_that_says_that_it_serves_is_seen_by_other_processes(place: Path) -> None:
+    """So that a run which is started next is handed over to it."""
+    with serving(place) as process:
+        assert [each["serves"]["pid"] for each in servers(place)] == [process.pid]
+
+
+async def test_when_ready_is_called_once_the_journal_names_the_crew_that_serves(
+    tmp_path: Path,
+) -> None:
+    @ch.worker("clerk", "Writes lines")
+    async def clerk(brief: ch.Brief) -> str:
+        return "done"
+
+    boss, ready = ch.Supervisor([clerk], journal=str(tmp_path / "runs.db")), asyncio.Event()
+    serving = asyncio.create_task(boss.serve(when_ready=ready.set))
+    await asyncio.wait_for(ready.wait(), 20)
+    reader = ch.Supervisor([], journal=str(tmp_path / "runs.db"))
+    assert [each.offer.names for each in await servers_of(reader.journal)] == [("clerk",)]
+    await reader.close()
     await boss.stop()
     await serving
     await boss.close()
@@ -486,3 +512,85 @@ def test_what_cannot_be_served_is_refused_by_name_and_nothing_is_posted(
     assert words in refused.stderr
     assert "Traceback" not in refused.stderr
     assert told(place, "runs") == []
+
+
+@ch.worker("asker", "Asks before it goes on")
+async def asker(brief: ch.Brief) -> str:
+    return await brief.ask("Which city?", choices=["Bern", "Rome"])
+
+
+async def _serve(boss: ch.Supervisor) -> "asyncio.Task[None]":
+    ready = asyncio.Event()
+    serving = asyncio.create_task(boss.serve(when_ready=ready.set))
+    await asyncio.wait_for(ready.wait(), 20)
+    return serving
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+async def test_a_run_that_returned_with_a_question_goes_on_at_a_server_once_it_is_answered(
+    is_nested: bool, tmp_path: Path
+) -> None:
+    journal = tmp_path / "runs.db"
+
+    def boss() -> ch.Supervisor:
+        asks = make_plan(make_task("t", worker="asker"))
+        team = ch.Supervisor([asker], name="team", description="Asks", plan_for=lambda _: asks)
+        return ch.Supervisor([team if is_nested else asker], journal=journal)
+
+    plan = make_plan(make_task("t", worker="team" if is_nested else "asker"))
+    waiting = await boss().run(plan, on_question="return")
+    (question,) = waiting.questions
+    server = boss()
+    serving = await _serve(server)
+    reader = ch.Supervisor([], journal=journal)
+    await reader.answer(question.id, "Rome", by="ann")
+    result = await asyncio.wait_for(_ended(reader, waiting.id), 20)
+    assert (result.status, result.output) == ("succeeded", "Rome")
+    for each in (reader, server):
+        await each.stop()
+    await serving
+
+
+async def _ended(boss: ch.Supervisor, run: str) -> ch.RunResult:
+    while (result := await boss.look(run)).status in ("waiting", "running", "planning"):
+        await boss.journal.mail.wait_changed()
+    return result
+
+
+async def test_a_resume_that_was_refused_does_not_keep_servers_from_a_run(tmp_path: Path) -> None:
+    """Its process was killed; a changed crew must not lead it, and leaves it to those who may."""
+    journal = tmp_path / "runs.db"
+    script = KILLED.format(journal=str(journal))
+    subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
+    (head,) = await ch.open_journal(journal).heads()
+
+    @ch.worker("clerk", "Does something else")
+    async def changed(brief: ch.Brief) -> str:
+        return "changed"
+
+    with pytest.raises(RosterMismatch):
+        await ch.Supervisor([changed], journal=journal).resume(head.stream)
+
+    @ch.worker("clerk", "Writes lines")
+    async def clerk(brief: ch.Brief) -> str:
+        return "done"
+
+    server = ch.Supervisor([clerk], journal=journal)
+    serving = await _serve(server)
+    result = await asyncio.wait_for(_ended(server, head.stream), 20)
+    assert result.output == "done"
+    await server.stop()
+    await serving
+
+
+KILLED = """
+import os
+import chargehand as ch
+
+@ch.worker("clerk", "Writes lines")
+async def clerk(brief: ch.Brief) -> str:
+    os.kill(os.getpid(), 9)
+
+plan = ch.Plan(goal="Write", tasks=[ch.Task(id="t", description="Write a line", worker="clerk")])
+ch.Supervisor([clerk], journal={journal!r}).run_sync(plan)
+"""

@@ -6,12 +6,15 @@ import inspect
 import os
 import subprocess
 import sys
+import threading
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
+from chargehand import reused_threads
 from chargehand.engines import local_engine as local
 from chargehand.engines.base import Job
 from chargehand.engines.brief import Brief
@@ -86,9 +89,9 @@ async def test_j12_a_head_mark_that_cannot_be_written_now_is_written_later(
             raise refusals.pop()
         write(self, mark)
 
-    monkeypatch.setattr(HeadMark, "write", refuse_first)
     monkeypatch.setattr("chargehand.journal.sqlite_writer.INTERVAL", 0.01)
     async with SqliteJournal(path) as journal:
+        monkeypatch.setattr(HeadMark, "write", refuse_first)
         await journal.append("run", notes("one"))
         await until(lambda: b'"commit":1,' in mark_of(path))
         await journal.append("run", notes("two"))
@@ -98,7 +101,6 @@ async def test_j12_a_head_mark_that_cannot_be_written_now_is_written_later(
 def test_j12_a_function_that_found_no_thread_runs_once_when_there_is_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The executor keeps what it could not start, so a later thread would come to it, too."""
     calls: list[str] = []
 
     def work(brief: Brief) -> str:
@@ -107,16 +109,16 @@ def test_j12_a_function_that_found_no_thread_runs_once_when_there_is_one(
 
     async def main() -> None:
         threads = Threads(1)
-        pool = threads._pool
-        start = pool._adjust_thread_count  # where a thread is started
+        start = threading.Thread.start
         refusals = [RuntimeError("can't start new thread")] * 3
 
-        def refuse_first() -> None:
+        def refuse_first(thread: threading.Thread) -> None:
             if refusals:
                 raise refusals.pop()
-            start()
+            start(thread)
 
-        monkeypatch.setattr(pool, "_adjust_thread_count", refuse_first)
+        monkeypatch.setattr(threading.Thread, "start", refuse_first)
+        monkeypatch.setattr(reused_threads, "_idle", deque())  # none is left over from before
         task = Task(id="t", description="Work in a thread", worker="w")
         brief = Brief("run", task, 1, "w", {}, None)
         began = asyncio.get_running_loop().time()
@@ -124,7 +126,6 @@ def test_j12_a_function_that_found_no_thread_runs_once_when_there_is_one(
         assert await threads.call(work, brief, job) == "done"
         assert asyncio.get_running_loop().time() - began == 3 * local.RETRY_START
         threads.close()
-        pool.shutdown(wait=True)
 
     run_virtual(main())
     assert calls == ["run"]

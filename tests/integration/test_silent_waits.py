@@ -103,6 +103,7 @@ STORIES: dict[str, tuple[ch.Plan, Act, dict[str, Any]]] = {
     "retry": (make_plan(make_task("a", "busy")), never, {}),
     "pause": (make_plan(make_task("a", "slow"), make_task("b", "slow", "a")), pause, {}),
     "retry beside work": (later("busy"), never, {}),
+    "question below beside work": (later("below"), never, {}),
     "breaker beside work": (later("down", limits=MANY), never, {}),
     "no worker": (make_plan(make_task("a", "slow"), make_task("b", "slow", "a")), drain, {}),
 }

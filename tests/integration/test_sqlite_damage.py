@@ -270,14 +270,24 @@ async def test_a11_a_journal_whose_head_mark_is_gone_is_refused_unless_accepted(
         assert await texts_of(journal) == ["one", "two", "three"]
 
 
-async def test_a11_a_journal_that_died_before_its_first_head_mark_opens(
+async def test_a_new_journal_has_a_head_mark_before_its_first_commit(path: Path) -> None:
+    async with SqliteJournal(path) as journal:
+        assert b'"commit":0,' in mark_of(path)
+        await journal.append("run", notes("one"))
+        Path(f"{path}-head").unlink()
+        with pytest.raises(JournalDamaged, match="head mark is missing"):
+            SqliteJournal(path)
+
+
+async def test_a11_a_journal_of_an_earlier_version_that_died_before_its_first_head_mark_opens(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("chargehand.journal.sqlite_writer.Writer._write_mark", lambda _: None)
+        patched.setattr(HeadMark, "write", lambda *_: None)
         async with SqliteJournal(path) as journal:
             await journal.append("run", notes("one"))
             await journal.append("run", notes("two"))
+    meddle(path, "DELETE FROM meta WHERE name = 'marked'")
     assert mark_of(path) == b""
     async with SqliteJournal(path) as journal:
         assert await texts_of(journal) == ["one", "two"]

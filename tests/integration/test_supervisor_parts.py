@@ -76,9 +76,8 @@ class Counting:
 async def test_the_engine_is_handed_in() -> None:
     engine = Counting()
     config = replace(ch.Supervisor([ann])._config, engine=lambda: engine)
-    runtimes = Runtimes(config)
-    control = RunControl(config.journal, runtimes, config.clock)
-    start = RunStart(config, control)
+    start = RunStart(config)
+    runtimes = start.runtimes
     async with runtimes.at_work() as runtime:
         run, _ = await start.begin(runtime, PLAN, {})
         result = await run.wait()
@@ -112,6 +111,6 @@ def test_what_becomes_of_questions_goes_by_the_caller_and_by_who_is_there(
     mode: OnQuestion | None, given: tuple[bool, bool, bool], expected: tuple[Any, ...]
 ) -> None:
     is_kept, is_there, is_watched = given
-    asking = asking_for(mode, is_kept=is_kept, is_there=is_there, is_watched=lambda: is_watched)
+    asking = asking_for(mode, is_kept=is_kept, is_there=is_there, is_watched=is_watched)
     assert (asking.mode, asking.can_ask, asking.on_outage) == expected
     assert asking.by_model is (mode is OnQuestion.SUPERVISOR)

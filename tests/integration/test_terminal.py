@@ -1,5 +1,6 @@
 """The live view in a real terminal: a pseudo-terminal with a screen that interprets what is painted."""
 
+import json
 import os
 import re
 import signal
@@ -134,6 +135,19 @@ def test_a_question_is_answered_by_number_after_a_wrong_line(place: Path, asking
     assert '"t1": "blue"' in asking.everything()
 
 
+def test_tab_shows_the_plan_while_an_answer_is_typed(place: Path, asking: Terminal) -> None:
+    """Keys that write something go into the answer; in 24 rows the plan is shown only if it is wanted."""
+    asking.type("pt")
+    before = asking.wait_for("› pt█")
+    assert "  1  ▲ t1" not in before
+    assert "Tab plan" in before
+    asking.type("\t")
+    assert "› pt█" in asking.wait_for("  1  ▲ t1  ◐ t2")
+    asking.type("\t")
+    asking.wait_for(lambda text: "  1  ▲ t1" not in text and "› pt█" in text)
+    open_gate(place, "t2")
+
+
 def test_a_question_that_is_answered_elsewhere_closes_and_says_by_whom(
     place: Path, asking: Terminal
 ) -> None:
@@ -145,6 +159,28 @@ def test_a_question_that_is_answered_elsewhere_closes_and_says_by_whom(
     asking.wait_for(lambda text: "› █" not in text and "t1 was answered by" in text)
     open_gate(place, "t2")
     assert asking.finish() == 0
+
+
+def test_what_was_begun_for_a_question_that_closed_is_no_answer_to_the_next(place: Path) -> None:
+    """Keys of the next moment were meant for the first question, too."""
+    with terminal(80, 24, place, *run_of(place, "asker", "asker")) as shown:
+        first = re.findall(r"▲ (t\d) asks  \(question 1 of 2", shown.wait_for("question 1 of 2"))
+        shown.type("blu")
+        shown.wait_for("› blu█")
+        (question,) = (
+            each["id"]
+            for each in json.loads(
+                chargehand(place, "show", "last", "--json", "--journal", "runs.db").stdout
+            )["questions"]
+            if f":{first[0]}:" in each["id"]
+        )
+        chargehand(place, "answer", question, "red", "--journal", "runs.db")
+        shown.wait_for("what you typed for it was dropped")
+        shown.type("e\r")
+        shown.look(1.2)
+        shown.type("2\r")
+        assert shown.finish() == 0
+        assert sorted(re.findall(r'"t\d": "(\w+)"', shown.everything())) == ["blue", "red"]
 
 
 def test_the_supervisor_answers_where_it_is_asked_to(place: Path, asking: Terminal) -> None:

@@ -13,6 +13,10 @@ holds at most three numbers, not counting dates and what stood in the question; 
 text question of a run that succeeded, at most 1,000 characters. A number that an answer gives
 beside a name (`beside` in the gold) is right too. Words are compared whole, without
 regard to case. Where documents contradict each other, the gold asks for both sides.
+
+`questions.toml` holds the questions of six folders, `files.toml` those of three more: they use words
+such as report, file and list, for the files as such or for what is inside. Of an answer to a question
+of the kind `files` the citations are read too, unless it asks for a number.
 """
 
 import asyncio
@@ -59,17 +63,20 @@ class Question:
     tolerance: float = 0.005
     contains: tuple[str, ...] = ()
     any: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
     beside: float | None = None
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> "Question":
-        words = {name: tuple(raw.get(name, ())) for name in ("contains", "any")}
+        words = {name: tuple(raw.get(name, ())) for name in ("contains", "any", "lacks")}
         values: dict[str, Any] = {**raw, **words}
         return cls(**values)
 
     def judge(self, status: str, said: str) -> Verdict:
         """What has come of it, by how the run ended and all that it answered."""
-        is_right = self.is_met_by(without_citations(said), is_sure=status == "succeeded")
+        is_about_names = self.kind == "files" and self.number is None
+        read = said if is_about_names else without_citations(said)
+        is_right = self.is_met_by(read, is_sure=status == "succeeded")
         if status == "succeeded":
             return Verdict.RIGHT if is_right else Verdict.FALSE_SUCCESS
         return Verdict.RIGHT_PARTIAL if is_right and status == "partial" else Verdict.MISS
@@ -88,9 +95,9 @@ class Question:
         return is_free and self.is_met_by_words(text)
 
     def is_met_by_words(self, text: str) -> bool:
-        return all(holds(text, words) for words in self.contains) and (
-            not self.any or any(holds(text, words) for words in self.any)
-        )
+        has_all = all(holds(text, words) for words in self.contains)
+        has_any = not self.any or any(holds(text, words) for words in self.any)
+        return has_all and has_any and not any(holds(text, words) for words in self.lacks)
 
     def _new_numbers(self, text: str) -> set[float]:
         return numbers_in(text) - numbers_in(" ".join((self.ask, *self.contains, *self.any)))
@@ -128,8 +135,8 @@ def holds(text: str, words: str) -> bool:
     return re.search(rf"(?<!\w)(?<!\d[.,:]){parts}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def read_questions() -> list[Question]:
-    raw = tomllib.loads((HERE / "questions.toml").read_text(encoding="utf-8"))
+def read_questions(name: str = "questions") -> list[Question]:
+    raw = tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
     return [Question.of(question) for question in raw["question"]]
 
 

@@ -13,9 +13,10 @@ from . import Outcome, Verdict, ask_all, read_questions
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.offline_questions", description=__doc__)
     parser.add_argument("--list", action="store_true", help="show each question with its verdict")
+    parser.add_argument("--set", choices=("questions", "files"), default="questions")
     options = parser.parse_args()
     os.environ.pop(BRAVE_KEY, None)  # nothing is searched on the web
-    questions = read_questions()
+    questions = read_questions(options.set)
     outcomes: list[Outcome] = []
     async for outcome in ask_all(questions):
         outcomes.append(outcome)

@@ -1,15 +1,18 @@
 """The golds are true, and an answer is judged by what it says."""
 
+import re
 from collections import Counter
 
 import pytest
 
 from . import Question, Verdict, read_questions
-from .verify import computed, is_borne_out
+from .verify import computed, computed_for_files, is_borne_out
 
 ROWS = Question(folder="", kind="table", ask="How many rows in 2025?", number=1370)
 WHICH = Question(folder="", kind="table", ask="Which is it?", contains=("Mill",), beside=12)
 TEXT = Question(folder="", kind="text", ask="How long?", contains=("5 days",))
+FILES = Question(folder="", kind="files", ask="Which?", contains=("b.md",), lacks=("a.md",))
+COUNT = Question(folder="", kind="files", ask="How many files?", number=3)
 NONE = Question(folder="", kind="unanswerable", ask="Should we?")
 
 
@@ -20,6 +23,15 @@ def test_every_gold_is_borne_out_by_the_files() -> None:
     assert set(found) == {q.ask for q in questions if q.kind == "table"}
     assert len({q.ask for q in questions}) == len(questions) >= 72
     assert min(Counter(q.folder for q in questions).values()) >= 12
+
+
+def test_every_gold_about_files_is_borne_out_by_the_files() -> None:
+    found = computed_for_files()
+    questions = read_questions("files")
+    assert [q.ask for q in questions if not is_borne_out(q, found.get(q.ask))] == []
+    assert set(found) == {q.ask for q in questions if q.kind == "table"}
+    words = re.compile(r"\b(?:report|file|document|note|table|list)(?:s|ed)?\b", re.IGNORECASE)
+    assert 2 * sum(words.search(q.ask) is not None for q in questions) > len(questions) >= 40
 
 
 @pytest.mark.parametrize(
@@ -42,6 +54,10 @@ def test_every_gold_is_borne_out_by_the_files() -> None:
         (TEXT, "succeeded", "5 days " + "and so on " * 100, Verdict.FALSE_SUCCESS),
         (TEXT, "partial", "Passages: it takes 5 days.", Verdict.RIGHT_PARTIAL),
         (TEXT, "partial", "Nothing was found.", Verdict.MISS),
+        (FILES, "succeeded", "Churn fell. [b.md:3]", Verdict.RIGHT),
+        (FILES, "succeeded", "Churn fell. [b.md:3] It rose. [a.md:1]", Verdict.FALSE_SUCCESS),
+        (COUNT, "succeeded", "It rose. [a.md:3]", Verdict.FALSE_SUCCESS),
+        (COUNT, "succeeded", "Number of files: 3 [list_files]", Verdict.RIGHT),
         (NONE, "succeeded", "Nothing was found.", Verdict.FALSE_SUCCESS),
         (NONE, "failed", "", Verdict.MISS),
     ],

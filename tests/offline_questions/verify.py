@@ -139,16 +139,33 @@ def computed() -> dict[str, float | Ranked]:
     }
 
 
+def computed_for_files() -> dict[str, float | Ranked]:
+    """By question of `files.toml`: what the table says."""
+    actions = table("meetings/actions")
+    owners = {r["action"]: r["owner"] for r in actions}
+    return {
+        "How many actions in the table are open?": sum(r["status"] == "open" for r in actions),
+        "Which action on the list takes the most hours?": most(totals(actions, "action", "hours")),
+        "How many hours are listed for Ines?": totals(actions, "owner", "hours")["Ines"],
+        "Who is the owner of the printer order in the table?": (owners["printer order"], 0),
+    }
+
+
 def is_borne_out(question: Question, value: float | Ranked | None) -> bool:
     """A table's gold is what was computed; a text's gold stands in a document of its folder."""
     if question.kind == "unanswerable":
         return question.number is None and not question.contains and not question.any
+    if question.kind == "files":
+        listed = {file.name: file.stat().st_size for file in (HERE / question.folder).iterdir()}
+        told = {*listed, *map(str, listed.values())}
+        return question.number == len(listed) or told >= {*question.contains, *question.lacks}
     if question.kind == "text":
         files = sorted((HERE / question.folder).glob("*.[mt]*"))
         said = "\n".join(file.read_text(encoding="utf-8") for file in files)
         return bool(question.contains or question.any) and question.is_met_by_words(said)
     if isinstance(value, tuple):
-        return question.is_met_by_words(value[0]) and question.beside == round(value[1], 3)
+        beside = question.beside or 0
+        return question.is_met_by_words(value[0]) and beside == round(value[1], 3)
     assert value is not None
     return question.number is not None and abs(value - question.number) <= question.tolerance
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 import chargehand as ch
 from chargehand.client import Client
@@ -70,11 +71,44 @@ async def test_a_run_is_cancelled_and_wrong_tokens_are_told(tmp_path: Path) -> N
         async with Client(f"{served.web.url}#token={served.token}") as client:
             run = await client.submit(plan_of("stuck"))
             await client.cancel(run, "enough")
-            assert (await client.wait(run)).status == "cancelled"
+            result = await client.wait(run)
+            assert (result.status, result.answer, result.text) == ("cancelled", None, "")
+            assert (await served.get(f"runs/{run}/result"))["answer"] is None
         async with Client(served.url, token="wrong") as stranger:
             with pytest.raises(ServerRefused) as refused:
                 await stranger.runs()
             assert refused.value.status == 401
+            assert "the token came from the token that was given" in str(refused.value)
+
+
+class Wall(BaseModel):
+    colour: str
+
+
+@ch.worker("measurer", "Measures a wall")
+async def measure(brief: ch.Brief) -> dict[str, int]:
+    return {"metres": 3}
+
+
+async def test_an_answer_is_the_same_object_over_http_as_locally(tmp_path: Path) -> None:
+    said = {"answer": {"colour": "red"}, "claims": [], "contradictions": [], "confidence": 1.0}
+    model = ch.ScriptedModel([json.dumps(said)] * 3)
+    boss = ch.Supervisor([clerk, measure], journal=tmp_path / "runs.db", model=model)
+    async with (
+        serving(tmp_path, boss=boss) as served,
+        Client(served.url, token=served.token) as client,
+    ):
+        for plan, output, expected in (
+            (plan_of("clerk"), None, "did t0"),
+            (plan_of("measurer"), None, {"metres": 3}),
+            (plan_of("clerk"), Wall, Wall(colour="red")),
+            (plan_of("clerk"), Wall.model_json_schema(), {"colour": "red"}),
+        ):
+            there = await client.run(plan, output=output)
+            assert (there.status, there.answer, there.output) == ("succeeded", expected, expected)
+            here = await served.boss.resume(there.id, output=output)
+            assert here.output == expected
+            assert there.text == here.answer.text
 
 
 async def test_a_run_is_paused_changed_and_read(tmp_path: Path) -> None:
@@ -222,21 +256,30 @@ def test_the_token_is_found_in_the_places_that_are_named(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     url = "http://127.0.0.1:8642"
-    with pytest.raises(UsageError, match="CHARGEHAND_TOKEN"):
+    usual = [tmp_path / "tokens.json", tmp_path / ".chargehand" / "tokens.json"]
+    with pytest.raises(UsageError, match="CHARGEHAND_TOKEN") as missing:
         find_token(url)
-    (tmp_path / ".chargehand").mkdir()
-    kept = {"tokens": [{"name": "guest", "digest": "x"}, {"name": "owner", "token": "kept"}]}
-    (tmp_path / ".chargehand" / "tokens.json").write_text(json.dumps(kept))
-    assert find_token(url) == "kept"
-    with pytest.raises(UsageError):
+    assert all(str(path) in str(missing.value) for path in usual)
+    for path in reversed(usual):
+        path.parent.mkdir(exist_ok=True)
+        kept = {"tokens": [{"name": "guest", "digest": "x"}, {"name": "owner", "token": path.name}]}
+        path.write_text(json.dumps(kept))
+        assert find_token(url) == (path.name, str(path))
+    journal = tmp_path / "far" / "runs.db"
+    journal.parent.mkdir()
+    (journal.parent / "tokens.json").write_text("far")
+    monkeypatch.setenv("CHARGEHAND_JOURNAL", str(journal))
+    assert find_token(url).text == "far"
+    with pytest.raises(UsageError) as elsewhere:
         find_token("https://ops.example")
+    assert "looked" not in str(elsewhere.value)
     (tmp_path / "token").write_text("filed\n")
     monkeypatch.setenv("CHARGEHAND_TOKEN_FILE", str(tmp_path / "token"))
-    assert find_token(url) == "filed"
+    assert find_token(url).text == "filed"
     monkeypatch.setenv("CHARGEHAND_TOKEN", "set")
-    assert find_token(url) == "set"
-    assert find_token(url, token_file=tmp_path / "token") == "filed"
-    assert find_token(url, "given") == "given"
+    assert find_token(url).text == "set"
+    assert find_token(url, token_file=tmp_path / "token").text == "filed"
+    assert find_token(url, "given").text == "given"
 
 
 async def test_the_command_line_has_a_server_do_a_run(tmp_path: Path) -> None:

@@ -330,6 +330,10 @@ async def test_a_plan_is_checked_without_being_run(tmp_path: Path) -> None:
             each["kind"]
             for each in (await served.post("plan/check", {"plan": plan})).json["faults"]
         ] == ["cycle"]
+        plan["tasks"] = [task("a", for_each={"files": "*.txt"})]
+        (fault,) = (await served.post("plan/check", {"plan": plan})).json["faults"]
+        assert (fault["kind"], fault["field"]) == ("bad_for_each", "for_each")
+        assert (await served.post("runs", {"plan": plan})).status == 422
         broken = (await served.post("plan/check", {"plan": {"tasks": 3}})).json
         assert broken["faults"][0]["kind"] == "not_a_plan"
         assert (await served.get("runs"))["runs"] == []

@@ -398,3 +398,14 @@ async def test_items_take_from_the_first_start_to_the_last_end_and_work_under_wa
         compared = await served.get(f"compare?a={run}&b={run}")
         (same,) = (each for each in compared["tasks"] if each["task"] == "each")
         assert same["seconds"]["a"] == pytest.approx(row["seconds"], abs=0.001)
+
+
+async def test_what_the_supervisor_does_for_a_task_is_told_in_words(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        run = await served.submit(task("each", for_each=["a", "b"]), task("last", "clerk", "each"))
+        snapshot = await served.until(run, "succeeded")
+        rows = {each["id"]: each for each in snapshot["tasks"]}
+        assert rows["@items:each"]["description"] == "List the items of each"
+        assert {row["worker"] for row in rows.values()} == {"clerk", "supervisor"}
+        assert snapshot["critical_path"][-2:] == ["each", "last"]
+        assert not any(each.startswith("@") for each in snapshot["critical_path"])

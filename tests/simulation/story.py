@@ -176,6 +176,8 @@ class RunStory(Reading):
             case DeadlinePassed():
                 self.tasks[event.task].is_expired = True
                 self.tasks[event.task].told_at = event.at
+            case StartMissed() if event.task in self.hedges:
+                self._end(self.hedges[event.task], "cancelled")
             case StartMissed():
                 self.tasks[event.task].is_too_late = True
             case CancelRequested():

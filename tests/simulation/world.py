@@ -7,10 +7,9 @@ from contextlib import suppress
 from datetime import datetime
 from random import Random
 
-from chargehand.decisions.hedging import hedged, is_hedge
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.quorum import VOTE
-from chargehand.decisions.system_tasks import COLLECTOR, LISTER
+from chargehand.decisions.system_tasks import COLLECTOR, LISTER, hedged, is_hedge
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,

@@ -56,13 +56,13 @@ class Watcher(logging.Handler):
 
     # what runs wait for
 
-    def watch_runs(self, announcer: Any) -> None:
-        asyncio.get_running_loop().call_later(EVERY, self._look, announcer)
+    def watch_runs(self, runtime: Any) -> None:
+        asyncio.get_running_loop().call_later(EVERY, self._look, runtime)
 
-    def _look(self, announcer: Any) -> None:
+    def _look(self, runtime: Any) -> None:
         from chargehand.decisions.wait_reasons import Cause, Explainer
 
-        kernel, now = announcer._kernel, announcer._clock.now()
+        kernel, now = runtime.kernel, runtime.clock.now()
         for run, live_run in list(kernel.runs.items()):
             for wait in Explainer(run, live_run, now, kernel.dispatch).all():
                 if wait.cause is Cause.NEEDS or wait.seconds < LATE:
@@ -77,7 +77,7 @@ class Watcher(logging.Handler):
                     is_named = any(named in line for line in lines)
                     is_said = is_named or len(lines) >= 5  # of more, five are named
                 self.note(f"{wait.cause}: run {run}: {wait.task} {wait.what}", is_said=is_said)
-        self.watch_runs(announcer)
+        self.watch_runs(runtime)
 
     # calls that have no turn yet
 
@@ -134,14 +134,14 @@ def install(
     put(asyncio, "sleep", watched_sleep)
 
     def loaded(module: Any) -> None:
-        if module.__name__ == "chargehand.runtime.wait_warnings":
-            begin = module.WaitWarnings.__init__
+        if module.__name__ == "chargehand.runtime.loop":
+            begin = module.Runtime.__init__
 
             def watched_begin(self: Any, *args: Any) -> None:
                 begin(self, *args)
                 watcher.watch_runs(self)
 
-            put(module.WaitWarnings, "__init__", watched_begin)
+            put(module.Runtime, "__init__", watched_begin)
         elif module.__name__ == "chargehand.models.provider_queue":
             admitted = module.ProviderQueue.admitted
 
@@ -153,4 +153,4 @@ def install(
     return loaded
 
 
-MODULES = ("chargehand.runtime.wait_warnings", "chargehand.models.provider_queue")
+MODULES = ("chargehand.runtime.loop", "chargehand.models.provider_queue")

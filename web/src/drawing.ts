@@ -282,20 +282,6 @@ export function shownSeconds(
   return task.state === "needs" ? Math.max(0, since - (task.seconds ?? 0)) : since;
 }
 
-/** 4.2 s, 38 s, 12 min, 3 h 20 min, 2 d 4 h. */
-export function duration(seconds: number): string {
-  if (seconds < 0.0005) return "0 s";
-  if (seconds < 0.95) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
-  if (seconds < 99.5) return `${Math.round(seconds)} s`;
-  const minutes = Math.round(seconds / 60);
-  if (minutes < 60) return `${minutes} min`;
-  if (minutes < 24 * 60)
-    return minutes % 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${minutes / 60} h`;
-  const hours = Math.round(seconds / 3600);
-  return hours % 24 ? `${Math.floor(hours / 24)} d ${hours % 24} h` : `${hours / 24} d`;
-}
-
 export function prefersStill(): boolean {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

@@ -64,10 +64,19 @@ export function bytes(value: number | null | undefined): string {
   return `${(value / 1_000_000).toFixed(1)} MB`;
 }
 
-/** How many times as fast: "3.2×". */
+/** How many times as fast: "3.2×". Below 1 it says nothing of running at once, and is left out. */
 export function times(value: number | null | undefined): string {
-  if (!value) return "–";
-  return value < 0.1 ? "<0.1×" : `${value.toFixed(1)}×`;
+  return !value || value < 1 ? "–" : `${value.toFixed(1)}×`;
+}
+
+/** What a call took: "800 ms, waited 3.2 s, sent 3 times"; the wait is for the provider of a model. */
+export function callTime(call: { seconds: number | null; wait_seconds?: number; sends?: number }): string {
+  if (call.seconds === null) return "running";
+  const waited = call.wait_seconds && call.wait_seconds >= 0.1 ? call.wait_seconds : 0;
+  const words = [duration(Math.max(0, call.seconds - waited))];
+  if (waited) words.push(`waited ${duration(waited)}`);
+  if ((call.sends ?? 0) > 1) words.push(`sent ${call.sends} times`);
+  return words.join(", ");
 }
 
 export function plural(n: number, one: string, many = `${one}s`): string {

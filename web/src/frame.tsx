@@ -9,6 +9,7 @@ import { ago, clean, oneLine, plural } from "./format";
 import { Glyph, Logo, StateIcon, TaskStateLabel } from "./icons";
 import { useKeys } from "./keys";
 import { connection, dataAt, retryNow, useModel } from "./live";
+import { taskName } from "./names";
 import { questionWords } from "./question_card";
 import { go, href, type Page, route } from "./router";
 import {
@@ -37,6 +38,7 @@ const TAB_NAMES: Partial<Record<Page, string>> = {
   trace: "Trace",
   workers: "Workers",
   board: "Board",
+  notes: "Notes",
   questions: "Questions",
   cost: "Cost",
   output: "Output",
@@ -297,7 +299,7 @@ function Toasts() {
       {told.value.map(({ question, answered }) => (
         <div class="toast" key={`told ${question.id}`} role="status">
           <span>
-            {question.task} was answered by {clean(answered.by)}: “{oneLine(answered.text, 60)}”
+            {taskName(question.task)} was answered by {clean(answered.by)}: “{oneLine(answered.text, 60)}”
           </span>
           <Button onClick={() => dismiss(question.id)}>Close</Button>
         </div>
@@ -359,6 +361,7 @@ function usePaletteEntries(runs: RunRow[]): PaletteEntry[] {
         pageEntry("trace", "This run: trace", "g t", run),
         pageEntry("workers", "This run: workers", "g w", run),
         pageEntry("board", "This run: board", "g m", run),
+        pageEntry("notes", "This run: notes", "g n", run),
         pageEntry("questions", "This run: questions", "g q", run),
         pageEntry("cost", "This run: cost", "g e", run),
         pageEntry("output", "This run: output", "g o", run),
@@ -380,7 +383,7 @@ function usePaletteEntries(runs: RunRow[]): PaletteEntry[] {
     });
     for (const row of model?.tasks.values() ?? [])
       entries.push({
-        label: `${row.id}  ${oneLine(row.description, 80)}`,
+        label: `${taskName(row.id)}  ${oneLine(row.description, 80)}`,
         hint: "task",
         icon: <StateIcon state={row.state} />,
         act: () => go("run", run, { task: row.id }),
@@ -487,6 +490,7 @@ const KEYS: readonly [string, readonly [string, string][]][] = [
       ["g t", "trace"],
       ["g w", "workers"],
       ["g m", "board (shared memory)"],
+      ["g n", "notes"],
       ["g q", "questions"],
       ["g e", "cost (expenses)"],
       ["g o", "output"],
@@ -666,6 +670,7 @@ export function Frame({ children }: { children: ComponentChildren }) {
     "g t": toPage("trace"),
     "g w": toPage("workers"),
     "g m": toPage("board"),
+    "g n": toPage("notes"),
     "g q": toPage("questions"),
     "g e": toPage("cost"),
     "g o": toPage("output"),

@@ -14,7 +14,6 @@
 import {
   boxStyle,
   drawIcon,
-  duration,
   isLive,
   nameOf,
   type Palette,
@@ -29,6 +28,7 @@ import {
   TextFit,
 } from "./drawing";
 import { FOLD_ABOVE, type Folded, type FoldNode, foldTasks } from "./fold";
+import { duration } from "./format";
 import { type Layout, type LayoutInput, layoutGraph, NODE_WIDTH, routeOf, viewStart } from "./layout";
 import type { ItemCounts, TaskRow, TaskState } from "./types";
 
@@ -138,7 +138,6 @@ export class Graph {
     this.text = new TextFit(this.surface.context);
     this.palette = readPalette(canvas);
     if (canvas.tabIndex < 0) canvas.tabIndex = 0;
-    canvas.style.touchAction = "none";
     this.listen();
     // Running times grow: once a second, and only while something runs.
     this.clock = window.setInterval(() => {
@@ -690,7 +689,8 @@ export class Graph {
           const factor = distance(here, other) / Math.max(1, distance(before, other));
           moved = 100;
           this.leaveFollowing();
-          return this.zoomAt((here.x + other.x) / 2, (here.y + other.y) / 2, factor);
+          this.zoomAt((here.x + other.x) / 2, (here.y + other.y) / 2, factor);
+          return this.panBy((before.x - here.x) / 2, (before.y - here.y) / 2);
         }
         moved += Math.abs(here.x - before.x) + Math.abs(here.y - before.y);
         if (moved > 4) {

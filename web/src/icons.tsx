@@ -5,7 +5,9 @@ import type { RunState, TaskState } from "./types";
 
 export const taskWord = (state: TaskState): string => STATE_WORDS[state];
 
-const RUN_AS: Record<RunState, [TaskState | "paused", string]> = {
+type Mark = TaskState | "paused" | "partial";
+
+const RUN_AS: Record<RunState, [Mark, string]> = {
   submitted: ["waiting", "submitted"],
   planning: ["running", "planning"],
   running: ["running", "running"],
@@ -15,7 +17,7 @@ const RUN_AS: Record<RunState, [TaskState | "paused", string]> = {
   interrupted: ["skipped", "interrupted"],
   parked: ["paused", "parked"],
   succeeded: ["done", "done"],
-  partial: ["done", "partial"],
+  partial: ["partial", "partial"],
   failed: ["failed", "failed"],
   cancelled: ["cancelled", "cancelled"],
   unreadable: ["failed", "unreadable"],
@@ -23,7 +25,7 @@ const RUN_AS: Record<RunState, [TaskState | "paused", string]> = {
 
 export const runWord = (state: RunState): string => RUN_AS[state]?.[1] ?? state;
 
-function Shape({ state }: { state: TaskState | "paused" }) {
+function Shape({ state }: { state: Mark }) {
   switch (state) {
     case "waiting":
       return <circle cx="7" cy="7" r="5" stroke-dasharray="1.6 2.33" />;
@@ -55,10 +57,17 @@ function Shape({ state }: { state: TaskState | "paused" }) {
       );
     case "paused":
       return <path d="M4.8 3v8M9.2 3v8" />;
+    case "partial": // half of it is there
+      return (
+        <>
+          <circle cx="7" cy="7" r="5" />
+          <path d="M7 2a5 5 0 0 0 0 10z" fill="currentColor" />
+        </>
+      );
   }
 }
 
-export function StateIcon({ state }: { state: TaskState | "paused" }) {
+export function StateIcon({ state }: { state: Mark }) {
   return (
     <svg class={`icon is-${state}`} viewBox="0 0 14 14" aria-hidden="true">
       <Shape state={state} />

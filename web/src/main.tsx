@@ -16,6 +16,7 @@ const BoardPage = lazyPage(async () => (await import("./pages/board")).BoardPage
 const ComparePage = lazyPage(async () => (await import("./pages/compare")).ComparePage);
 const CostPage = lazyPage(async () => (await import("./pages/cost")).CostPage);
 const NewRunPage = lazyPage(async () => (await import("./pages/new_run")).NewRunPage);
+const NotesPage = lazyPage(async () => (await import("./pages/notes")).NotesPage);
 const OutputPage = lazyPage(async () => (await import("./pages/output")).OutputPage);
 const PlanPage = lazyPage(async () => (await import("./pages/plan")).PlanPage);
 const RunPage = lazyPage(async () => (await import("./pages/run")).RunPage);
@@ -32,6 +33,8 @@ function pageOfRun(model: RunModel) {
       return <WorkersPage model={model} />;
     case "board":
       return <BoardPage model={model} />;
+    case "notes":
+      return <NotesPage key={model.run.id} model={model} />;
     case "questions":
       return <QuestionsPage />;
     case "cost":

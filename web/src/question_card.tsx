@@ -2,11 +2,13 @@
 
 import { useEffect, useId, useState } from "preact/hooks";
 import { answerSoon, draftOf, keepDraft, pending, sent, taken, undo } from "./answers";
+import { amountFault, budgetOf, budgetWords, shortageWords, unitOf } from "./budget_question";
 import { ago, asText, clean, clock, duration, oneLine, plural } from "./format";
 import { StateIcon } from "./icons";
 import { useKeys } from "./keys";
 import { useModel } from "./live";
 import { plainWords } from "./markdown";
+import { isSystem } from "./names";
 import { href, route } from "./router";
 import { canOperate, now } from "./session";
 import type { Question, QuestionKind } from "./types";
@@ -22,8 +24,24 @@ export const KIND_WORDS: Record<QuestionKind, string> = {
 
 /** What is asked, on one line. */
 export function questionWords(question: Question, most: number): string {
+  const budget = budgetOf(question);
+  if (budget) return oneLine(`${budgetWords(budget)} May it go on?`, most);
   if (question.kind !== "plan") return oneLine(plainWords(question.text), most);
-  return isPlanChange(question) ? "A change of the plan waits for approval" : "The plan waits for approval";
+  const what = isPlanChange(question) ? "A change of the plan" : "The plan";
+  return question.answered || question.is_closed
+    ? `${what} was submitted for approval`
+    : `${what} waits for approval`;
+}
+
+/** What a person has answered, in words: plans and arguments that were changed are not repeated. */
+export function answerWords(question: Pick<Question, "kind">, text: string): string {
+  if (question.kind === "plan" || question.kind === "approval") {
+    if (text === "approve") return "approved";
+    if (text === "reject") return "rejected";
+    if (text.startsWith("approve with")) return "approved with changes";
+    if (question.kind === "plan") return `asked for changes: “${oneLine(text, 120)}”`;
+  }
+  return `“${oneLine(text, 120)}”`;
 }
 
 /** Whether a plan was approved before, and only a change of it is asked about. The evidence may be cut short. */
@@ -31,17 +49,31 @@ function isPlanChange(question: Question): boolean {
   return question.text.startsWith("May this change of the plan");
 }
 
-/** Whether the supervisor recommends an answer. The default of a worker's question only counts if nobody answers. */
+/** Whether the supervisor recommends an answer. Of a worker's question or a budget, the default only counts if nobody answers. */
 export function hasPick(question: Question): boolean {
-  const isOfWorker = question.kind === "question" || question.kind === "approval";
-  return !isOfWorker && question.default !== null && question.default !== undefined;
+  const isPlain = question.kind === "question" || question.kind === "approval" || question.kind === "budget";
+  return !isPlain && question.default !== null && question.default !== undefined;
 }
 
 const CHOICE_WORDS: Record<string, string> = { approve: "Approve", reject: "Reject and revise" };
+const BUDGET_CHOICES: Record<string, string> = { stop: "Stop, and answer with what there is" };
+
+function choiceWords(question: Question, choice: string): string {
+  return (question.kind === "budget" ? BUDGET_CHOICES : CHOICE_WORDS)[choice] ?? clean(choice);
+}
 
 function Deadline({ question }: { question: Question }) {
   const hasDefault = question.default !== null && question.default !== undefined;
-  const then = hasDefault ? `“${oneLine(question.default, 60)}” is the answer` : "the task fails";
+  const isStop = question.kind === "budget" && question.default === "stop";
+  const then = isStop
+    ? "the run stops and answers with what there is"
+    : hasDefault
+      ? `“${oneLine(question.default, 60)}” is the answer`
+      : "the task fails";
+  if (!question.deadline_at && isStop)
+    return (
+      <>the run waits, and nothing new starts. Once it cannot wait longer, {then.replace("the run", "it")}</>
+    );
   if (!question.deadline_at)
     return hasDefault ? <>{then}, once the run cannot wait longer</> : <>waits as long as the run may</>;
   const left = (Date.parse(question.deadline_at) - now.value) / 1000;
@@ -59,11 +91,52 @@ function Evidence({ question }: { question: Question }) {
   const text = asText((evidence as { preview?: string } | null)?.preview ?? evidence);
   if (!text || text === "{}" || text === "null" || question.kind === "approval" || question.kind === "plan")
     return null;
+  if (budgetOf(question)) return null;
   return (
     <details class="evidence" open={text.length < 1200}>
       <summary>What it rests on</summary>
       {typeof evidence === "string" ? <Markdown text={text} /> : <Raw text={text} label="Evidence" />}
     </details>
+  );
+}
+
+/** The new budget: an amount that would do stands in the field already. */
+function NewBudget({ question, onSend }: { question: Question; onSend: (text: string) => void }) {
+  const budget = budgetOf(question);
+  const start = budget ? String(budget.enough) : "";
+  const [text, setText] = useState(draftOf(question.id) || start);
+  const id = useId();
+  const fault = budget && text.trim() ? amountFault(budget, text) : "";
+  const change = (value: string) => {
+    setText(value);
+    keepDraft(question.id, value === start ? "" : value);
+  };
+  return (
+    <form
+      class="told"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (text.trim() && !fault) onSend(`${question.telling}: ${Number(text)}`);
+      }}
+    >
+      <label for={id}>Raise to, in {budget ? unitOf(budget.limit) : "all"}</label>
+      <div class="row">
+        <input
+          id={id}
+          inputMode="decimal"
+          autocomplete="off"
+          aria-describedby={`${id}-fault`}
+          value={text}
+          onInput={(event) => change(event.currentTarget.value)}
+        />
+        <Button kind="needs" type="submit" disabled={!text.trim() || Boolean(fault)}>
+          Raise and go on
+        </Button>
+      </div>
+      <p id={`${id}-fault`} class="fault" aria-live="polite">
+        {fault}
+      </p>
+    </form>
   );
 }
 
@@ -77,7 +150,6 @@ function Told({ question, onSend }: { question: Question; onSend: (text: string)
   if (text.trim()) {
     try {
       const value: unknown = JSON.parse(text);
-      if (question.kind === "budget" && !(typeof value === "number" && value > 0)) fault = "a number above 0";
       if (
         question.kind === "approval" &&
         (typeof value !== "object" || value === null || Array.isArray(value))
@@ -94,47 +166,25 @@ function Told({ question, onSend }: { question: Question; onSend: (text: string)
   const send = () => {
     if (text.trim() && !fault) onSend(`${telling}: ${JSON.stringify(JSON.parse(text))}`);
   };
-  const label =
-    question.kind === "approval"
-      ? "Arguments"
-      : question.kind === "budget"
-        ? "Raise to"
-        : `${telling}: result as JSON`;
+  const label = question.kind === "approval" ? "Arguments" : `${telling}: result as JSON`;
   return (
     <div class="told">
       <label for={id}>{label}</label>
-      {question.kind === "budget" ? (
-        <input
-          id={id}
-          inputMode="decimal"
-          value={text}
-          onInput={(event) => change(event.currentTarget.value)}
-        />
-      ) : (
-        <textarea
-          id={id}
-          class="mono"
-          rows={Math.min(12, Math.max(3, text.split("\n").length))}
-          value={text}
-          onInput={(event) => change(event.currentTarget.value)}
-          onKeyDown={(event) => {
-            if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send();
-          }}
-        />
-      )}
+      <textarea
+        id={id}
+        class="mono"
+        rows={Math.min(12, Math.max(3, text.split("\n").length))}
+        value={text}
+        onInput={(event) => change(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send();
+        }}
+      />
       <p class="fault" aria-live="polite">
         {fault}
       </p>
-      <Button
-        kind={question.kind === "budget" ? "needs" : "plain"}
-        disabled={!text.trim() || Boolean(fault)}
-        onClick={send}
-      >
-        {question.kind === "approval"
-          ? "Edit and approve"
-          : question.kind === "budget"
-            ? "Raise"
-            : "Send with result"}
+      <Button disabled={!text.trim() || Boolean(fault)} onClick={send}>
+        {question.kind === "approval" ? "Edit and approve" : "Send with result"}
       </Button>
     </div>
   );
@@ -184,6 +234,9 @@ function Ways({ question }: { question: Question }) {
     );
   return (
     <div class="ways">
+      {question.telling && question.kind === "budget" ? (
+        <NewBudget key={question.id} question={question} onSend={send} />
+      ) : null}
       {numbered.length ? (
         <fieldset class="choices" aria-label="Answers">
           {numbered.map((choice, index) => (
@@ -193,13 +246,10 @@ function Ways({ question }: { question: Question }) {
               onClick={() => send(choice)}
               {...(index < 9 ? { hotkey: String(index + 1) } : {})}
             >
-              {CHOICE_WORDS[choice] ?? clean(choice)}
+              {choiceWords(question, choice)}
             </Button>
           ))}
         </fieldset>
-      ) : null}
-      {question.telling && question.kind === "budget" ? (
-        <Told key={question.id} question={question} onSend={send} />
       ) : null}
       {question.telling && question.kind !== "budget" ? (
         <details class="evidence" open={Boolean(draftOf(question.id))}>
@@ -216,6 +266,7 @@ function Ways({ question }: { question: Question }) {
 
 export function QuestionCard({ question, isCompact }: { question: Question; isCompact?: boolean }) {
   const model = useModel();
+  const budget = budgetOf(question);
   const waiting = pending.value.find((each) => each.question.id === question.id);
   const elsewhere = taken.value[question.id] ?? (sent.value[question.id] ? null : question.answered);
   const mine = sent.value[question.id];
@@ -227,8 +278,12 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
       <header>
         {isOpen ? <StateIcon state="needs" /> : <StateIcon state="done" />}
         <span class="kind">{KIND_WORDS[question.kind]}</span>
-        <a href={href("run", question.run, { task: question.task })}>{question.task}</a>
-        {asker?.worker ? <span class="hint">{asker.worker} asks</span> : null}
+        {isSystem(question.task) ? (
+          <span class="hint">the supervisor asks</span>
+        ) : (
+          <a href={href("run", question.run, { task: question.task })}>{question.task}</a>
+        )}
+        {asker?.worker && !isSystem(question.task) ? <span class="hint">{asker.worker} asks</span> : null}
         {route.value.run === null && question.title ? (
           <a class="of-run" href={href("run", question.run)}>
             {oneLine(question.title, 80)}
@@ -243,9 +298,16 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
         {question.kind === "plan" ? (
           <p>
             {questionWords(question, 120)}.{" "}
-            {isPlanChange(question)
-              ? "What was approved before goes on meanwhile."
-              : "Nothing runs before that."}
+            {!isOpen
+              ? null
+              : isPlanChange(question)
+                ? "What was approved before goes on meanwhile."
+                : "Nothing runs before that."}
+          </p>
+        ) : budget ? (
+          <p>
+            <strong>{budgetWords(budget)}</strong> {shortageWords(budget)} Nothing new starts until you
+            decide.
           </p>
         ) : (
           <Markdown text={question.text} />
@@ -258,12 +320,14 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
         </div>
       ) : null}
       <Evidence question={question} />
-      {isCompact ? null : (
+      {!isOpen || (isCompact && !budget) ? null : (
         <dl class="facts">
-          <div>
-            <dt>Waits behind it</dt>
-            <dd>{question.waits_behind ? plural(question.waits_behind, "task") : "nothing else"}</dd>
-          </div>
+          {budget ? null : (
+            <div>
+              <dt>Waits behind it</dt>
+              <dd>{question.waits_behind ? plural(question.waits_behind, "task") : "nothing else"}</dd>
+            </div>
+          )}
           {hasPick(question) ? (
             <div>
               <dt>Supervisor’s pick</dt>
@@ -290,7 +354,8 @@ export function QuestionCard({ question, isCompact }: { question: Question; isCo
       ) : elsewhere ? (
         <p class="note" role="status">
           {elsewhere.by ? `Answered by ${clean(elsewhere.by)}` : "Closed"}
-          {elsewhere.text ? `: “${oneLine(elsewhere.text, 120)}”` : ""} · {ago(elsewhere.at, now.value)}
+          {elsewhere.text ? `: ${answerWords(question, elsewhere.text)}` : ""} ·{" "}
+          {ago(elsewhere.at, now.value)}
         </p>
       ) : mine !== undefined ? (
         <p class="note" role="status">

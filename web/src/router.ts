@@ -10,6 +10,7 @@ export type Page =
   | "trace"
   | "workers"
   | "board"
+  | "notes"
   | "questions"
   | "cost"
   | "output"
@@ -23,7 +24,16 @@ export interface Route {
   query: Readonly<Record<string, string>>;
 }
 
-const RUN_PAGES: readonly Page[] = ["plan", "trace", "workers", "board", "questions", "cost", "output"];
+const RUN_PAGES: readonly Page[] = [
+  "plan",
+  "trace",
+  "workers",
+  "board",
+  "notes",
+  "questions",
+  "cost",
+  "output",
+];
 const TOP_PAGES: readonly Page[] = ["new", "workers", "questions", "compare"];
 
 /** The route at a path below the base, such as "/runs/r1/plan?task=t2". */

@@ -3,6 +3,7 @@
 // A model starts from a snapshot or from nothing, and takes events in order. Rows are replaced, never
 // changed, so a reader can tell by identity what is new.
 
+import { isSystem, systemDescription } from "./names";
 import type {
   AttemptOutcome,
   AttemptRow,
@@ -43,8 +44,6 @@ export const RUN_ENDED: ReadonlySet<RunState> = new Set([
   "cancelled",
   "unreadable",
 ]);
-export const isSystem = (task: string): boolean => task.startsWith("@");
-
 const ITEM = /^(.*)\[(\d+)\]$/;
 
 interface OutcomeFields {
@@ -269,8 +268,10 @@ export class RunModel {
     return RUN_ENDED.has(this.run.state);
   }
 
+  /** Questions that a person can answer now. Once the run is over, none can be. */
   get openQuestions(): Question[] {
-    return [...this.questions.values()].filter((question) => !question.answered);
+    if (this.isOver) return [];
+    return [...this.questions.values()].filter((question) => !question.answered && !question.is_closed);
   }
 
   /** The tasks that need this one. */
@@ -427,12 +428,12 @@ export class RunModel {
     });
   }
 
-  end(task: string, attempt: number, outcome: AttemptOutcome, at: string): void {
+  end(task: string, attempt: number, outcome: AttemptOutcome, at: string, error = ""): void {
     this.openCalls.delete(task);
     const index = this.attemptIndex.get(`${task}:${attempt}`);
     const row = index === undefined ? undefined : this.attempts[index];
     if (!row || index === undefined) return;
-    const ended = { ...row, ended_at: at, outcome };
+    const ended = { ...row, ended_at: at, outcome, ...(error ? { error } : {}) };
     this.attempts[index] = ended;
     if (row.outcome === "running") this.running -= 1;
     if (outcome === "done") this.busy += lengthOf(ended);
@@ -463,13 +464,24 @@ export class RunModel {
     this.items = { ...this.items, [task]: counts };
     const row = this.tasks.get(task);
     if (!row) return;
-    if (counts.running > 0 && (row.state === "waiting" || row.state === "ready"))
+    if (counts.running > 0 && (row.state === "waiting" || row.state === "ready" || row.state === "retrying"))
       this.change(task, { state: "running", started_at: row.started_at ?? at });
     const settled = counts.done + counts.failed;
     if (counts.total > 0 && settled >= counts.total && counts.done > 0) {
       const seconds = row.started_at ? (Date.parse(at) - Date.parse(row.started_at)) / 1000 : null;
       this.settle(task, { state: "done", seconds }, at);
     }
+  }
+
+  /** An item failed and waits for its next try. If none of the others is at work, nor is the task. */
+  itemFailed(task: string): void {
+    const counts = this.items[task];
+    if (counts?.running === 0 && counts.done + counts.failed < counts.total && this.isRunning(task))
+      this.change(task, { state: "retrying" });
+  }
+
+  private isRunning(task: string): boolean {
+    return this.tasks.get(task)?.state === "running";
   }
 
   spend(task: string, usage: Usage | undefined): void {
@@ -582,19 +594,8 @@ export class RunModel {
   }
 }
 
-/** What each kind of system task does, as `decisions/system_tasks.py` says it. */
-const SYSTEM_TASKS: Record<string, (of: string) => string> = {
-  "@plan": (again) => (again ? "Plan again" : "Write the plan"),
-  "@items": (of) => `List the items of ${of}`,
-  "@refine": (of) => `Rewrite ${of.replace(/:\d+$/, "")}, which failed`,
-  "@draft": () => "Draft the answer",
-  "@answer": () => "Compose the answer",
-  "@budget": () => "Ask whether more may be spent",
-};
-
 function systemRow(id: string, worker: string): TaskRow {
-  const [, kind = "", of = ""] = /^([^:]*):?(.*)$/s.exec(id) ?? [];
-  const description = SYSTEM_TASKS[kind]?.(of) ?? id;
+  const description = systemDescription(id);
   const phase = id === "@plan" ? -1 : 1_000_000;
   return { ...waitingRow({ id, description, worker }, [], phase), state: "ready", system: true };
 }
@@ -619,9 +620,13 @@ function finishAttempt(model: RunModel, event: RunEvent): void {
     model.change(task, { state: "needs", seconds: model.worked(task), why: outcome.question?.text ?? "" });
     if (outcome.question) model.ask(task, outcome.question, event.at);
   } else {
-    model.end(task, attempt, "failed", event.at);
-    if (item) model.countItem(item[1] as string, { running: -1 }, event.at);
     const error = { kind: outcome.kind ?? "cancelled", message: outcome.message ?? outcome.reason ?? "" };
+    const ending = outcome.is === "cancelled" ? "cancelled" : "failed";
+    model.end(task, attempt, ending, event.at, `${error.kind}: ${error.message}`);
+    if (item) {
+      model.countItem(item[1] as string, { running: -1 }, event.at);
+      model.itemFailed(item[1] as string);
+    }
     // What becomes of it is said by a later event: RetryPlanned, PersonAsked or TaskFailed.
     model.change(task, {
       state: outcome.is === "cancelled" ? "cancelled" : "retrying",
@@ -702,7 +707,7 @@ const HANDLERS: Record<string, Handler> = {
   },
   AttemptFinished: finishAttempt,
   AttemptLost(model, event) {
-    model.end(text(event.task), Number(event.attempt), "lost", event.at);
+    model.end(text(event.task), Number(event.attempt), "lost", event.at, text(event.reason));
     model.change(text(event.task), { state: "retrying", why: text(event.reason) });
   },
   AttemptPreempted(model, event) {

@@ -15,15 +15,15 @@ import {
   type BoxStyle,
   boxStyle,
   drawIcon,
-  duration,
   nameOf,
   type Palette,
-  plainText,
   readPalette,
   STATE_WORDS,
   Surface,
   TextFit,
 } from "./drawing";
+import { duration } from "./format";
+import { taskName, workerName } from "./names";
 import {
   AttemptBars,
   axisLabel,
@@ -31,6 +31,7 @@ import {
   byStart,
   FEW_TASKS,
   forecastOf,
+  type Gap,
   idleGaps,
   type Lane,
   lanesOf,
@@ -68,14 +69,38 @@ export interface TimelineOptions {
   /** Milliseconds; null: the brush was taken away. */
   onBrush?: (brush: { from: number; to: number; tasks: string[] } | null) => void;
   onFollow?: (on: boolean) => void;
+  /** What is drawn by now, for a legend; called when it changes. */
+  onMarks?: (marks: Mark[]) => void;
 }
 
+/** What the timeline draws that needs a word, in the order of its legend. */
+const MARKS = [
+  "done",
+  "running",
+  "failed",
+  "earlier",
+  "asks",
+  "critical",
+  "expected",
+  "waited",
+  "idle",
+  "expected-idle",
+] as const;
+export type Mark = (typeof MARKS)[number];
+
+/** Room for the names of lanes, and less of it in a narrow window. */
 const GUTTER = 132;
+const NARROW = 480;
+const NARROW_GUTTER = 84;
 const AXIS = 22;
 const STRIP = 36;
 const TOP = AXIS + STRIP + 6;
 const ROW = 22;
 const BAR = 17;
+/** Of an attempt that a later one replaced. */
+const SLIM = 7;
+/** A gap is at least this wide, so that its words fit across it. */
+const LEAST_GAP = 20;
 const LANE_GAP = 7;
 const RIGHT = 16;
 const EXPECT_EVERY = 1000;
@@ -130,13 +155,18 @@ export class Timeline {
   private highest = 1;
   private scale = new TimeScale(0, 1, []);
   private view = { from: 0, to: 1 };
+  /** A person has scrolled the lanes: they stay there until the whole run is asked for. */
+  private isScrolled = false;
+  /** The moment that geometry was made for: all that is drawn agrees on it. */
+  private shownNow = 0;
   private scroll = 0;
   private mode: TimelineMode;
-  private isFolding = true;
+  private isFolding = false;
   private isFollowing = true;
   private selected: string | null = null;
   private hovered: Bar | null = null;
   private brush: { from: number; to: number } | null = null;
+  private marks = "";
   private isStale = true;
   private clock = 0;
   private soon = 0;
@@ -156,7 +186,6 @@ export class Timeline {
     this.text = new TextFit(this.surface.context);
     this.palette = readPalette(canvas);
     if (canvas.tabIndex < 0) canvas.tabIndex = 0;
-    canvas.style.touchAction = "none";
     this.listen();
     this.clock = window.setInterval(() => {
       if (this.data.beganAt && !this.data.endedAt && this.data.now === undefined && !document.hidden)
@@ -244,6 +273,8 @@ export class Timeline {
 
   fit(): void {
     this.view = { from: 0, to: 1 };
+    this.isScrolled = false;
+    this.isStale = true;
     this.surface.invalidate();
   }
 
@@ -303,6 +334,7 @@ export class Timeline {
     this.refreshedAt = performance.now();
     const { estimates, cap, capacities, endedAt, beganAt } = this.data;
     const now = this.now;
+    this.shownNow = now;
     const attempts = [...this.attempts.values()];
     const facts = {
       tasks: this.tasks,
@@ -324,7 +356,14 @@ export class Timeline {
     const { span } = this.data;
     this.scale = span
       ? new TimeScale(from, from + span, [])
-      : new TimeScale(from, Math.max(end, from + 1000), idleGaps(this.bars, from, end));
+      : new TimeScale(
+          from,
+          // While a run begins, its first bars would leap.
+          Math.max(end, from + (endedAt === null ? 1000 : 10)),
+          idleGaps(this.bars, from, end, now),
+          Math.max(0.03, LEAST_GAP / this.plotWidth),
+        );
+    this.tellMarks();
     this.lanes = [];
     let top = 0;
     for (const lane of lanesOf(this.bars, this.mode, { fold: this.isFolding, shown: this.selected })) {
@@ -333,6 +372,45 @@ export class Timeline {
     }
     this.lanesHeight = top;
     this.scroll = clamp(this.scroll, 0, this.mostScroll());
+    if (this.isFollowing && !this.isScrolled && !this.selected && this.mostScroll()) this.showWork();
+    // Where all lanes are in view, a swipe up or down is for the page.
+    this.canvas.style.touchAction = this.mostScroll() ? "none" : "pan-y";
+  }
+
+  /** Scroll to what is at work or asks a person, if none of it is in view. */
+  private showWork(): void {
+    const room = this.surface.height - TOP;
+    let first: number | null = null;
+    for (const { lane, top } of this.lanes) {
+      for (let row = 0; row < lane.rows.length; row++) {
+        const bar = lane.rows[row]!.findLast((each) => each.outcome !== "expected");
+        const isOpen = bar?.outcome === "running" || (bar?.asksUntil != null && !bar.isSuperseded);
+        if (!isOpen) continue;
+        const y = top + row * ROW;
+        if (y >= this.scroll && y + ROW <= this.scroll + room) return;
+        first ??= y;
+      }
+    }
+    if (first !== null) this.scroll = clamp(first - 2, 0, this.mostScroll());
+  }
+
+  private tellMarks(): void {
+    const found = new Set<Mark>();
+    for (const bar of this.bars) {
+      if (bar.expectedEnd !== null) found.add("expected");
+      if (bar.readyAt < bar.start - 1) found.add("waited");
+      if (bar.asksUntil !== null) found.add("asks");
+      if (bar.isSuperseded && bar.asksUntil === null) found.add("earlier");
+      else if (bar.outcome !== "expected") {
+        if (bar.state === "done" || bar.state === "running" || bar.state === "failed") found.add(bar.state);
+        if (this.critical.has(bar.owner)) found.add("critical");
+      }
+    }
+    for (const gap of this.scale.gaps) found.add(gap.isExpected ? "expected-idle" : "idle");
+    const marks = MARKS.filter((mark) => found.has(mark));
+    if (marks.join() === this.marks) return;
+    this.marks = marks.join();
+    this.options.onMarks?.(marks);
   }
 
   /** The future changes slowly: it is worked out once a second at most, and what has begun is left out. */
@@ -348,7 +426,7 @@ export class Timeline {
     return this.ahead
       .filter((bar) => {
         const state = this.tasks.get(bar.task)?.state;
-        return state === "waiting" || state === "ready";
+        return state === bar.state || state === "waiting" || state === "ready";
       })
       .map((bar) => ({
         ...bar,
@@ -359,8 +437,12 @@ export class Timeline {
       }));
   }
 
+  private get gutter(): number {
+    return this.surface.width < NARROW ? NARROW_GUTTER : GUTTER;
+  }
+
   private get plotWidth(): number {
-    return Math.max(40, this.surface.width - GUTTER - RIGHT);
+    return Math.max(40, this.surface.width - this.gutter - RIGHT);
   }
 
   private mostScroll(): number {
@@ -369,11 +451,11 @@ export class Timeline {
 
   private toX(time: number): number {
     const share = (this.scale.place(time) - this.view.from) / (this.view.to - this.view.from);
-    return GUTTER + share * this.plotWidth;
+    return this.gutter + share * this.plotWidth;
   }
 
   private toTime(x: number): number {
-    const share = (x - GUTTER) / this.plotWidth;
+    const share = (x - this.gutter) / this.plotWidth;
     return this.scale.time(this.view.from + share * (this.view.to - this.view.from));
   }
 
@@ -421,7 +503,7 @@ export class Timeline {
   }
 
   private hit(x: number, y: number): Bar | null {
-    if (y < TOP || x < GUTTER) return null;
+    if (y < TOP || x < this.gutter) return null;
     const at = y - TOP + this.scroll;
     for (const { lane, top } of this.lanes) {
       const row = lane.rows[Math.floor((at - top) / ROW)];
@@ -430,7 +512,7 @@ export class Timeline {
       for (const bar of row) {
         const [from, to] = [
           this.toX(bar.start) - 2,
-          Math.max(this.toX(bar.start) + 4, this.toX(bar.end) + 2),
+          Math.max(this.toX(bar.start) + 4, this.toX(Math.max(bar.end, bar.asksUntil ?? 0)) + 2),
         ];
         if (x >= from && x <= to) best = bar;
       }
@@ -463,7 +545,7 @@ export class Timeline {
         canvas.setPointerCapture(event.pointerId);
         last = at(event);
         moved = 0;
-        start = { ...last, isBrush: last.y < TOP && last.x >= GUTTER };
+        start = { ...last, isBrush: last.y < TOP && last.x >= this.gutter };
       },
       { signal },
     );
@@ -498,13 +580,14 @@ export class Timeline {
 
   private drag(dx: number, dy: number): void {
     this.scroll = clamp(this.scroll - dy, 0, this.mostScroll());
+    if (dy) this.isScrolled = true;
     if (dx) this.panBy(-dx / this.plotWidth);
     this.surface.invalidate();
   }
 
   private brushTo(x0: number, x1: number): void {
     const [left, right] = [Math.min(x0, x1), Math.max(x0, x1)];
-    this.brush = { from: this.toTime(Math.max(left, GUTTER)), to: this.toTime(right) };
+    this.brush = { from: this.toTime(Math.max(left, this.gutter)), to: this.toTime(right) };
     this.surface.invalidate();
   }
 
@@ -521,7 +604,7 @@ export class Timeline {
   private click(x: number, y: number): void {
     this.clearBrush();
     const bar = this.hit(x, y);
-    const id = bar?.owner ?? (this.mode === "task" && x < GUTTER ? this.laneAt(y) : null);
+    const id = bar?.owner ?? (this.mode === "task" && x < this.gutter ? this.laneAt(y) : null);
     if (id !== this.selected) {
       this.selected = id;
       this.options.onSelect?.(id);
@@ -549,14 +632,17 @@ export class Timeline {
     event.preventDefault();
     const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? this.surface.height : 1;
     if (event.ctrlKey || event.metaKey) {
-      const share = clamp((event.offsetX - GUTTER) / this.plotWidth, 0, 1);
+      const share = clamp((event.offsetX - this.gutter) / this.plotWidth, 0, 1);
       this.zoomAt(share, Math.exp(-clamp(event.deltaY * unit, -60, 60) * 0.008));
       return;
     }
     const sideways = event.shiftKey && !event.deltaX;
     const dx = (sideways ? event.deltaY : event.deltaX) * unit;
     if (dx) this.panBy(dx / this.plotWidth);
-    if (!sideways) this.scroll = clamp(this.scroll + event.deltaY * unit, 0, this.mostScroll());
+    if (!sideways && event.deltaY) {
+      this.isScrolled = true;
+      this.scroll = clamp(this.scroll + event.deltaY * unit, 0, this.mostScroll());
+    }
     this.surface.invalidate();
   }
 
@@ -565,6 +651,7 @@ export class Timeline {
     if (event.key === "ArrowLeft") this.panBy(-0.2);
     else if (event.key === "ArrowRight") this.panBy(0.2);
     else if (event.key === "ArrowUp" || event.key === "ArrowDown") {
+      this.isScrolled = true;
       this.scroll = clamp(this.scroll + (event.key === "ArrowUp" ? -ROW : ROW), 0, this.mostScroll());
       this.surface.invalidate();
     } else if (event.key === "+" || event.key === "=") this.zoomBy(1.3);
@@ -580,6 +667,8 @@ export class Timeline {
     const c = this.surface.context;
     const { width, height } = this.surface;
     if (!this.data.beganAt) return;
+    this.drawFuture(c);
+    this.drawGaps(c);
     c.save();
     c.beginPath();
     c.rect(0, TOP, width, height - TOP);
@@ -588,7 +677,7 @@ export class Timeline {
     c.restore();
     this.drawAxis(c);
     this.drawStrip(c);
-    this.drawGaps(c);
+    this.drawGapWords(c);
     this.drawNow(c);
     this.drawBrush(c);
     this.drawScrollbar(c);
@@ -602,8 +691,8 @@ export class Timeline {
   private drawAxis(c: CanvasRenderingContext2D): void {
     const p = this.palette;
     const font = `11px ${p.font}`;
-    const begin = Math.max(this.scale.from, this.toTime(GUTTER));
-    const end = Math.min(this.scale.to, this.toTime(GUTTER + this.plotWidth));
+    const begin = Math.max(this.scale.from, this.toTime(this.gutter));
+    const end = Math.min(this.scale.to, this.toTime(this.gutter + this.plotWidth));
     const visible = this.scale.gaps.reduce(
       (sum, gap) => sum - Math.max(0, Math.min(gap.to, end) - Math.max(gap.from, begin)),
       end - begin,
@@ -614,8 +703,8 @@ export class Timeline {
     c.strokeStyle = p.line;
     c.lineWidth = 1;
     c.beginPath();
-    let reached = GUTTER - 40;
-    const nowX = this.toX(this.now);
+    let reached = this.gutter - 40;
+    const nowX = this.toX(this.shownNow);
     const first = Math.ceil((begin - this.scale.from) / step) * step;
     for (
       let passed = first, drawn = 0;
@@ -634,8 +723,11 @@ export class Timeline {
       c.moveTo(x, AXIS - 5);
       c.lineTo(x, this.surface.height);
       if (!this.data.endedAt && Math.abs(x + 18 - nowX) < 46) continue; // the word "now" stands there
+      const label = axisLabel(passed / 1000, (this.scale.to - this.scale.from) / 1000, step / 1000);
+      if (x + 4 + this.text.width(label, font) > this.surface.width) continue;
+      c.font = font;
       c.fillStyle = p.ink3;
-      c.fillText(axisLabel(passed / 1000, (this.scale.to - this.scale.from) / 1000), x + 4, AXIS / 2);
+      c.fillText(label, x + 4, AXIS / 2);
     }
     c.globalAlpha = 0.75;
     c.globalCompositeOperation = "destination-over";
@@ -652,13 +744,13 @@ export class Timeline {
     const top = isNear ? Math.max(this.highest, cap) : this.highest;
     const bottom = AXIS + STRIP;
     const toY = (count: number) => bottom - (count / top) * (STRIP - 6);
-    const right = GUTTER + this.plotWidth;
+    const right = this.gutter + this.plotWidth;
     c.save();
     c.beginPath();
-    c.rect(GUTTER, AXIS, this.plotWidth, STRIP + 1);
+    c.rect(this.gutter, AXIS, this.plotWidth, STRIP + 1);
     c.clip();
     c.beginPath();
-    c.moveTo(GUTTER, bottom);
+    c.moveTo(this.gutter, bottom);
     const { at, count } = this.strip;
     let y = bottom;
     let lastX = Number.NEGATIVE_INFINITY;
@@ -673,8 +765,8 @@ export class Timeline {
       y = toY(count[i]!);
       c.lineTo(Math.max(x, lastX), y);
     }
-    c.lineTo(Math.min(right, this.toX(this.now)), y);
-    c.lineTo(Math.min(right, this.toX(this.now)), bottom);
+    c.lineTo(Math.min(right, this.toX(this.shownNow)), y);
+    c.lineTo(Math.min(right, this.toX(this.shownNow)), bottom);
     c.closePath();
     c.fillStyle = p.running;
     c.globalAlpha = 0.22;
@@ -688,7 +780,7 @@ export class Timeline {
       c.setLineDash([3, 3]);
       c.strokeStyle = p.ink3;
       c.beginPath();
-      c.moveTo(GUTTER, Math.round(toY(cap)) + 0.5);
+      c.moveTo(this.gutter, Math.round(toY(cap)) + 0.5);
       c.lineTo(right, Math.round(toY(cap)) + 0.5);
       c.stroke();
       c.setLineDash([]);
@@ -704,8 +796,15 @@ export class Timeline {
     c.textBaseline = "middle";
     c.fillText("in parallel", 12, AXIS + 10);
     c.fillStyle = p.ink3;
-    const words = cap ? `${this.highest} of ${cap} at most` : `${this.highest} at most`;
-    c.fillText(words, 12, AXIS + 25);
+    const words = !this.strip.at.length
+      ? ""
+      : cap
+        ? `peak ${this.highest}, limit ${cap}`
+        : `peak ${this.highest}`;
+    const font = `11px ${p.font}`;
+    const fitting = this.text.fit(words, font, this.gutter - 14);
+    c.font = font;
+    c.fillText(fitting, 12, AXIS + 25);
   }
 
   private drawLanes(c: CanvasRenderingContext2D): void {
@@ -735,13 +834,13 @@ export class Timeline {
       c.textBaseline = "middle";
       c.fillStyle = lane.key === "" || lane.rows[0]?.[0]?.isSystem ? p.ink3 : p.ink2;
       const about = this.mode === "task" ? this.tasks.get(lane.key)?.description : undefined;
-      const label = this.text.fit(nameOf(lane.label, about), labelFont, GUTTER - 22);
+      const label = this.text.fit(nameOf(taskName(lane.label), about), labelFont, this.gutter - 22);
       c.font = labelFont;
       // Of a tall lane the label stays in sight.
       c.fillText(label, 12, clamp(TOP + ROW / 2, y + ROW / 2, y + tall - ROW / 2));
       c.save();
       c.beginPath();
-      c.rect(GUTTER - 1, Math.max(TOP, y), width - GUTTER + 1, tall);
+      c.rect(this.gutter - 1, Math.max(TOP, y), width - this.gutter + 1, tall);
       c.clip();
       lane.rows.forEach((row, at) => {
         const rowY = y + at * ROW;
@@ -752,7 +851,7 @@ export class Timeline {
   }
 
   private drawRow(c: CanvasRenderingContext2D, row: Bar[], y: number): void {
-    const right = GUTTER + this.plotWidth + RIGHT;
+    const right = this.gutter + this.plotWidth + RIGHT;
     let lastX = Number.NEGATIVE_INFINITY;
     for (let i = this.firstVisible(row); i < row.length; i++) {
       const bar = row[i]!;
@@ -768,13 +867,13 @@ export class Timeline {
 
   /** Bars of a row do not overlap, so their ends are ordered too. */
   private firstVisible(row: Bar[]): number {
-    const begin = this.toTime(GUTTER);
+    const begin = this.toTime(this.gutter);
     let low = 0;
     let high = row.length;
     while (low < high) {
       const middle = (low + high) >> 1;
       const bar = row[middle]!;
-      if (Math.max(bar.end, bar.expectedEnd ?? 0) < begin) low = middle + 1;
+      if (Math.max(bar.end, bar.expectedEnd ?? 0, bar.asksUntil ?? 0) < begin) low = middle + 1;
       else high = middle;
     }
     return low;
@@ -787,10 +886,26 @@ export class Timeline {
     const top = y + (ROW - BAR) / 2 - 1;
     const isDim = this.selected !== null && bar.owner !== this.selected;
     c.globalAlpha = isDim ? 0.55 : 1;
+    if (bar.asksUntil !== null) this.drawAsking(c, bar, end, this.toX(bar.asksUntil), top);
+    if (bar.isSuperseded && bar.owner !== this.selected && bar !== this.hovered) {
+      c.fillStyle = style.border || style.fill;
+      const left = Math.round(x);
+      c.fillRect(left, Math.round(top + (BAR - SLIM) / 2), Math.max(2, Math.round(end) - left - 1), SLIM);
+      c.globalAlpha = 1;
+      return;
+    }
     if (end - x < 5 && bar.owner !== this.selected && bar !== this.hovered) {
       // Thousands of them may be in view: no corners, no dashes, no lines.
-      c.fillStyle = isExpected ? p.waiting : style.fill;
-      c.fillRect(x, top, Math.max(1, end - x - 0.5), BAR);
+      const w = Math.max(1, end - x - 0.5);
+      if (isExpected) {
+        // Hollow: what has not happened is never solid.
+        c.fillStyle = p.ready;
+        c.fillRect(x, top, w, 1);
+        c.fillRect(x, top + BAR - 1, w, 1);
+      } else {
+        c.fillStyle = style.fill;
+        c.fillRect(x, top, w, BAR);
+      }
       c.globalAlpha = 1;
       return;
     }
@@ -831,6 +946,33 @@ export class Timeline {
       isExpected ? p.ink3 : bar.isSystem && bar.state === "done" ? p.ink2 : style.text,
     );
     c.globalAlpha = 1;
+  }
+
+  /** The time in which a person was asked: a pale box to the moment of the next attempt. */
+  private drawAsking(c: CanvasRenderingContext2D, bar: Bar, x: number, end: number, top: number): void {
+    const w = end - x - 1;
+    if (w < 1) return;
+    const p = this.palette;
+    const alpha = c.globalAlpha;
+    c.beginPath();
+    c.roundRect(x + 0.5, top + 0.5, w, BAR - 1, Math.min(3, w / 2));
+    c.fillStyle = p.panel;
+    c.fill();
+    c.globalAlpha = alpha * 0.16;
+    c.fillStyle = p.needs;
+    c.fill();
+    c.globalAlpha = alpha;
+    c.strokeStyle = p.needs;
+    c.lineWidth = 1;
+    c.stroke();
+    const font = `11px ${p.font}`;
+    const words = `${taskName(bar.task)} ${bar.isSuperseded ? "asked" : "asks"} a person`;
+    if (w < 60) return;
+    const fitting = this.text.fit(words, font, w - 10);
+    c.font = font;
+    c.fillStyle = p.ink;
+    c.textBaseline = "middle";
+    c.fillText(fitting, x + 6, top + BAR / 2 + 0.5);
   }
 
   private outline(c: CanvasRenderingContext2D, bar: Bar, x: number, top: number, w: number): void {
@@ -893,7 +1035,7 @@ export class Timeline {
     top: number,
     ink: string,
   ): void {
-    const from = Math.max(x, GUTTER) + 5;
+    const from = Math.max(x, this.gutter) + 5;
     let room = end - from - 5;
     if (room < 14) return;
     const font = `11px ${this.palette.font}`;
@@ -907,7 +1049,9 @@ export class Timeline {
     const name =
       this.mode === "task"
         ? duration((bar.end - bar.start) / 1000)
-        : nameOf(bar.task, this.tasks.get(bar.owner)?.description);
+        : bar.isSystem
+          ? taskName(bar.task)
+          : nameOf(bar.task, this.tasks.get(bar.owner)?.description);
     const words = this.text.fit(name + again, font, room);
     c.font = font;
     c.fillStyle = ink;
@@ -919,24 +1063,46 @@ export class Timeline {
     const p = this.palette;
     for (const gap of this.scale.gaps) {
       const [from, to] = [this.toX(gap.from), this.toX(gap.to)];
-      if (to < GUTTER || from > GUTTER + this.plotWidth) continue;
-      const left = Math.max(from, GUTTER) + 1;
+      if (to < this.gutter || from > this.gutter + this.plotWidth) continue;
+      const left = Math.max(from, this.gutter) + 1;
       c.fillStyle = p.bg;
       c.fillRect(left, AXIS, to - left - 1, this.surface.height - AXIS);
       c.save();
       c.beginPath();
       c.rect(left, AXIS, to - left - 1, this.surface.height - AXIS);
       c.clip();
-      c.strokeStyle = p.line;
       c.lineWidth = 1;
       c.beginPath();
-      for (let y = AXIS - (to - left); y < this.surface.height; y += 7) {
-        c.moveTo(left, y + (to - left));
-        c.lineTo(to, y);
+      if (gap.isExpected) {
+        // Dashed like all that is to come, where the past is hatched.
+        c.strokeStyle = p.ready;
+        c.setLineDash([4, 3]);
+        for (const x of [left + 0.5, to - 1.5]) {
+          c.moveTo(x, AXIS);
+          c.lineTo(x, this.surface.height);
+        }
+      } else {
+        c.strokeStyle = p.line;
+        for (let y = AXIS - (to - left); y < this.surface.height; y += 7) {
+          c.moveTo(left, y + (to - left));
+          c.lineTo(to, y);
+        }
       }
       c.stroke();
-      const font = `11px ${p.font}`;
-      const words = `${duration((gap.to - gap.from) / 1000)} idle`;
+      c.setLineDash([]);
+      c.restore();
+    }
+  }
+
+  /** What the gaps are, over what is drawn in them: a person may have been asked meanwhile. */
+  private drawGapWords(c: CanvasRenderingContext2D): void {
+    const p = this.palette;
+    const font = `11px ${p.font}`;
+    for (const gap of this.scale.gaps) {
+      const [left, to] = [Math.max(this.toX(gap.from), this.gutter) + 1, this.toX(gap.to)];
+      if (to - left < LEAST_GAP / 2 || left > this.gutter + this.plotWidth) continue;
+      const words = idleWords(gap);
+      c.save();
       c.translate((left + to) / 2, TOP + 8);
       c.rotate(Math.PI / 2);
       c.font = font;
@@ -950,10 +1116,22 @@ export class Timeline {
     }
   }
 
+  /** A tint over all that has not happened yet. */
+  private drawFuture(c: CanvasRenderingContext2D): void {
+    if (this.data.endedAt) return;
+    const left = Math.max(this.gutter, this.toX(this.shownNow));
+    const right = this.gutter + this.plotWidth + RIGHT;
+    if (left >= right) return;
+    c.fillStyle = this.palette.line;
+    c.globalAlpha = 0.35;
+    c.fillRect(left, AXIS, right - left, this.surface.height - AXIS);
+    c.globalAlpha = 1;
+  }
+
   private drawNow(c: CanvasRenderingContext2D): void {
     if (this.data.endedAt) return;
-    const x = Math.round(this.toX(this.now)) + 0.5;
-    if (x < GUTTER || x > GUTTER + this.plotWidth + RIGHT) return;
+    const x = Math.round(this.toX(this.shownNow)) + 0.5;
+    if (x < this.gutter || x > this.gutter + this.plotWidth + RIGHT) return;
     const p = this.palette;
     c.strokeStyle = p.ink;
     c.lineWidth = 1;
@@ -963,7 +1141,7 @@ export class Timeline {
     c.stroke();
     const font = `600 11px ${p.font}`;
     const w = this.text.width("now", font) + 10;
-    const left = clamp(x - w / 2, GUTTER, this.surface.width - w - 2);
+    const left = clamp(x - w / 2, this.gutter, this.surface.width - w - 2);
     c.fillStyle = p.ink;
     c.beginPath();
     c.roundRect(left, 3, w, 16, 4);
@@ -977,8 +1155,8 @@ export class Timeline {
   private drawBrush(c: CanvasRenderingContext2D): void {
     if (!this.brush) return;
     const p = this.palette;
-    const left = Math.max(GUTTER, this.toX(this.brush.from));
-    const right = Math.min(GUTTER + this.plotWidth, this.toX(this.brush.to));
+    const left = Math.max(this.gutter, this.toX(this.brush.from));
+    const right = Math.min(this.gutter + this.plotWidth, this.toX(this.brush.to));
     if (right <= left) return;
     c.fillStyle = p.selection;
     c.globalAlpha = 0.1;
@@ -990,7 +1168,7 @@ export class Timeline {
     const font = `600 11px ${p.font}`;
     const words = duration((this.brush.to - this.brush.from) / 1000);
     const w = this.text.width(words, font) + 10;
-    const x = clamp((left + right - w) / 2, GUTTER, this.surface.width - w);
+    const x = clamp((left + right - w) / 2, this.gutter, this.surface.width - w);
     c.fillStyle = p.selection;
     c.beginPath();
     c.roundRect(x, 3, w, 16, 4);
@@ -1020,8 +1198,14 @@ export class Timeline {
     if (!bar) return "";
     const waited =
       bar.start - bar.readyAt > 1 ? `, waited ${duration((bar.start - bar.readyAt) / 1000)}` : "";
-    return `${plainText(task)}: ${STATE_WORDS[bar.state]}, ${duration((bar.end - bar.start) / 1000)} on ${plainText(bar.worker)}${waited}`;
+    return `${taskName(task)}: ${STATE_WORDS[bar.state]}, ${duration((bar.end - bar.start) / 1000)} on ${workerName(bar.worker)}${waited}`;
   }
+}
+
+/** What a collapsed gap says. */
+function idleWords(gap: Gap): string {
+  const long = duration((gap.to - gap.from) / 1000);
+  return gap.isExpected ? `about ${long} idle, expected` : `${long} idle`;
 }
 
 /** Whether the call has ended, and so was added. */

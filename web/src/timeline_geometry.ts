@@ -4,6 +4,7 @@
 //   lanes(bars, mode, …) → Lane[]         groups by worker, phase or task, each with as many rows as it needs
 //   parallelism(bars) → { at, count }     how many attempts were at work
 //   new TimeScale(from, to, bars)         time ↔ pixels, with long idle gaps collapsed
+import { FINAL } from "./store";
 import type { AttemptOutcome, AttemptRow, TaskRow, TaskState } from "./types";
 
 export type TimelineMode = "worker" | "phase" | "task";
@@ -27,6 +28,8 @@ export interface Bar {
   readyAt: number;
   /** When it should end; null: unknown, or over. */
   expectedEnd: number | null;
+  /** Of one that asked a person: when the next attempt began, or now. Nobody worked meanwhile. */
+  asksUntil: number | null;
   /** A later attempt took its place. */
   isSuperseded: boolean;
   /** Attempts at the same task before this one. */
@@ -83,6 +86,7 @@ export class AttemptBars {
       const isSame =
         known &&
         !known.bar.isOpen &&
+        known.bar.asksUntil === null &&
         known.task === facts.tasks.get(each.task) &&
         known.bar.isSuperseded === each.attempt < lastAttempt;
       const bar = isSame ? known.bar : barOf(each, facts, lastAttempt);
@@ -94,8 +98,23 @@ export class AttemptBars {
       const current = new Set(facts.attempts);
       for (const row of this.made.keys()) if (!current.has(row)) this.made.delete(row);
     }
+    endAsking(bars);
     return bars.sort(byStart);
   }
+}
+
+/** Whoever asked a person waited until its next attempt began. */
+function endAsking(bars: Bar[]): void {
+  const asking = bars.filter((bar) => bar.asksUntil !== null && bar.isSuperseded);
+  if (!asking.length) return;
+  const starts = new Map(bars.map((bar) => [`${bar.attempt}\n${bar.task}`, bar.start]));
+  for (const bar of asking) bar.asksUntil = starts.get(`${bar.attempt + 1}\n${bar.task}`) ?? bar.asksUntil;
+}
+
+/** When a question was settled that no attempt followed; now, if it is open. */
+function askedUntil(task: TaskRow | undefined, end: number, now: number): number {
+  const settled = task?.ended_at && FINAL.has(task.state) ? Date.parse(task.ended_at) : now;
+  return Math.max(settled, end);
 }
 
 export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: number): Bar {
@@ -122,6 +141,7 @@ export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: numbe
     isOpen,
     readyAt: start - waited * 1000,
     expectedEnd: isOpen && estimate && !facts.isEnded ? Math.max(start + estimate * 1000, end) : null,
+    asksUntil: each.outcome === "needs" ? askedUntil(task, end, facts.now) : null,
     isSuperseded: !isLast,
     earlier: each.attempt - 1,
     // Putting the results of items together is the supervisor's own work, too.
@@ -131,7 +151,7 @@ export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: numbe
 
 /** What is to come, by estimates. */
 export interface Forecast {
-  /** Of tasks that have not begun; none begins before now. */
+  /** Of tasks that have not begun or begin anew; none begins before now. */
   bars: Bar[];
   /** When the last task should end; null: of some task it is not known how long it takes. */
   end: number | null;
@@ -159,6 +179,7 @@ export function forecastOf(facts: TimelineFacts): Forecast {
     ends.set(task.id, at);
     end = seconds === undefined || end === null ? null : Math.max(end, at);
   };
+  const bars: Bar[] = [];
   const ordered = readyOrder(facts.tasks);
   const open = facts.attempts.filter((each) => each.ended_at === null && !each.worker.startsWith("@"));
   const begun = new Map(open.map((each) => [each.task, Date.parse(each.started_at)]));
@@ -168,14 +189,17 @@ export function forecastOf(facts: TimelineFacts): Forecast {
     const ofItems = task.for_each && task.started_at ? Date.parse(task.started_at) : now;
     // One that asks or is tried again begins anew.
     const since = begun.get(task.id) ?? (task.state === "running" ? ofItems : now);
-    settle(task, Math.max(now, since + (seconds ?? 0) * 1000), seconds);
+    const till = Math.max(now, since + (seconds ?? 0) * 1000);
+    settle(task, till, seconds);
+    // Without a bar, its next attempt would look like idle time.
+    if (task.state !== "running" && !begun.has(task.id) && seconds !== undefined)
+      bars.push(expectedBar(task, now, till));
   }
   for (const each of open) {
     const till = ends.get(each.task) ?? ends.get(each.task.replace(/\[\d+\]$/, "")) ?? now;
     slots.take(till);
     workerSlots(each.worker).take(till);
   }
-  const bars: Bar[] = [];
   for (const task of ordered) {
     if (task.system || (task.state !== "waiting" && task.state !== "ready")) continue;
     const seconds = secondsOf(task);
@@ -186,26 +210,30 @@ export function forecastOf(facts: TimelineFacts): Forecast {
     slots.take(till);
     ofWorker.take(till);
     settle(task, till, seconds);
-    if (seconds === undefined) continue;
-    bars.push({
-      task: task.id,
-      owner: task.id,
-      attempt: task.attempts + 1,
-      worker: task.worker,
-      phase: task.phase,
-      outcome: "expected",
-      state: task.state,
-      start,
-      end: till,
-      isOpen: true,
-      readyAt: start,
-      expectedEnd: till,
-      isSuperseded: false,
-      earlier: 0,
-      isSystem: false,
-    });
+    if (seconds !== undefined) bars.push(expectedBar(task, start, till));
   }
   return { bars, end };
+}
+
+function expectedBar(task: TaskRow, start: number, end: number): Bar {
+  return {
+    task: task.id,
+    owner: task.id,
+    attempt: task.attempts + 1,
+    worker: task.worker,
+    phase: task.phase,
+    outcome: "expected",
+    state: task.state,
+    start,
+    end,
+    isOpen: true,
+    readyAt: start,
+    expectedEnd: end,
+    asksUntil: null,
+    isSuperseded: false,
+    earlier: 0,
+    isSystem: false,
+  };
 }
 
 const UNDER_WAY: ReadonlySet<TaskState> = new Set(["running", "retrying", "needs"]);
@@ -337,7 +365,7 @@ export function rowsOf(bars: readonly Bar[]): Bar[][] {
       inUse.push({ end: 0, row: found });
     }
     rows[found]!.push(bar);
-    inUse[found]!.end = Math.max(bar.end, bar.expectedEnd ?? 0);
+    inUse[found]!.end = Math.max(bar.end, bar.expectedEnd ?? 0, bar.asksUntil ?? 0);
   }
   return rows;
 }
@@ -367,14 +395,23 @@ export function parallelism(bars: readonly Bar[]): { at: number[]; count: number
 export interface Gap {
   from: number;
   to: number;
+  /** It lies after now: by the estimates, nothing will be at work. */
+  isExpected: boolean;
 }
 
-/** Stretches longer than `share` of the whole in which nothing was at work. Bars are ordered by start. */
-export function idleGaps(bars: readonly Bar[], from: number, to: number, share = 0.1): Gap[] {
+/**
+ * Stretches longer than `share` of the whole in which nothing was at work, or will be. Bars are ordered by start.
+ * None holds both: what has happened ends at `now`, what is only expected begins there.
+ */
+export function idleGaps(bars: readonly Bar[], from: number, to: number, now = to, share = 0.1): Gap[] {
   const gaps: Gap[] = [];
   let reached = from;
+  const add = (begin: number, end: number, isExpected: boolean) => {
+    if (end - begin > (to - from) * share) gaps.push({ from: begin, to: end, isExpected });
+  };
   const reach = (start: number) => {
-    if (start - reached > (to - from) * share) gaps.push({ from: reached, to: Math.min(start, to) });
+    add(reached, Math.min(start, to, now), false);
+    add(Math.max(reached, now), Math.min(start, to), true);
   };
   for (const bar of bars) {
     reach(bar.start);
@@ -384,8 +421,10 @@ export function idleGaps(bars: readonly Bar[], from: number, to: number, share =
   return gaps;
 }
 
-/** A collapsed gap takes this share of the width that is left. */
+/** A collapsed gap takes this share of the width. */
 const GAP_SHARE = 0.03;
+/** Together they take no more than this. */
+const ALL_GAPS = 0.5;
 
 /** Time with its idle gaps collapsed: `place` gives 0…1 over the whole, `time` the way back. */
 export class TimeScale {
@@ -398,15 +437,17 @@ export class TimeScale {
     readonly from: number,
     readonly to: number,
     gaps: Gap[],
+    gapShare = GAP_SHARE,
   ) {
     this.gaps = gaps;
+    const share = Math.min(gapShare, ALL_GAPS / Math.max(1, gaps.length));
     const idle = gaps.reduce((sum, gap) => sum + gap.to - gap.from, 0);
     const worked = Math.max(1, to - from - idle);
-    const room = 1 - gaps.length * GAP_SHARE;
+    const room = 1 - gaps.length * share;
     let place = 0;
     let reached = from;
-    const add = (time: number, share: number) => {
-      place += share;
+    const add = (time: number, more: number) => {
+      place += more;
       this.times.push(time);
       this.places.push(place);
       reached = time;
@@ -414,7 +455,7 @@ export class TimeScale {
     add(from, 0);
     for (const gap of gaps) {
       add(gap.from, ((gap.from - reached) / worked) * room);
-      add(gap.to, GAP_SHARE);
+      add(gap.to, share);
     }
     add(Math.max(to, from + 1), ((to - reached) / worked) * room);
     this.places[this.places.length - 1] = 1;
@@ -447,16 +488,24 @@ export function tickStep(least: number): number {
   return STEPS.find((step) => step >= least) ?? Math.ceil(least / 86_400) * 86_400;
 }
 
-/** A moment on an axis of this length, in seconds. All labels of an axis have the same form. */
-export function axisLabel(seconds: number, length: number): string {
+/**
+ * A moment on an axis of this length with ticks `step` apart, in seconds. All labels of an axis have the same form, and
+ * no two neighbours the same words: in a long run whose idle time is shortened, or that is zoomed, ticks may be close.
+ */
+export function axisLabel(seconds: number, length: number, step = Number.POSITIVE_INFINITY): string {
   const two = (value: number) => String(value).padStart(2, "0");
   if (seconds === 0) return "0";
   if (length < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (length < 120) return `${+seconds.toFixed(2)} s`;
-  const whole = Math.round(seconds);
-  if (length < 3600) return `${Math.floor(whole / 60)}:${two(whole % 60)} min`;
+  const digits = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step) - 1e-9));
+  if (length < 120) return `${+seconds.toFixed(Math.max(2, digits))} s`;
+  const rounded = Number(seconds.toFixed(digits));
+  const second = (rounded % 60).toFixed(digits).padStart(digits ? digits + 3 : 2, "0");
+  const whole = Math.floor(rounded);
+  if (length < 3600) return `${Math.floor(whole / 60)}:${second} min`;
   const minutes = Math.floor(whole / 60);
-  if (length < 48 * 3600) return `${Math.floor(minutes / 60)}:${two(minutes % 60)} h`;
+  const hour = `${Math.floor(minutes / 60)}:${two(minutes % 60)}`;
+  if (step < 60) return `${hour}:${second}`;
+  if (length < 48 * 3600 || step < 3600) return `${hour} h`;
   const hours = Math.floor(minutes / 60);
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }

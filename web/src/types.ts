@@ -239,7 +239,7 @@ export interface TaskDetails extends TaskRow {
   gaps?: string[];
 }
 
-export type CallKind = "model" | "tool" | "run" | "step";
+export type CallKind = "model" | "tool" | "run" | "step" | "attempt";
 
 export interface Call {
   /** The number of the event that began it. */
@@ -256,6 +256,10 @@ export interface Call {
   cost: number | null;
   error: string;
   is_slow: boolean;
+  /** Of `seconds`: until the model's provider would take it. */
+  wait_seconds?: number;
+  /** Requests that went out for it, refused ones included. */
+  sends?: number;
 }
 
 export interface CallDetails extends Call {

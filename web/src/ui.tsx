@@ -10,6 +10,9 @@ import { href } from "./router";
 import { TASK_STATES } from "./store";
 import type { TaskCounts, TaskState } from "./types";
 
+/** Windows this narrow show one column, as styles.css has it. */
+export const ONE_COLUMN = "(max-width: 820px)";
+
 /** A bar of all tasks by state: finished work first and pale, future work last. */
 const BAR_ORDER: readonly TaskState[] = [
   "done",
@@ -478,4 +481,33 @@ export function usePolling(call: () => void, milliseconds: number, isOn = true) 
     }, milliseconds);
     return () => clearInterval(timer);
   }, [milliseconds, isOn]);
+}
+
+/** A cell of a table whose rows become cards on a phone: its label stands above it there, and one without a value is left out. */
+export function Cell({
+  label,
+  class: kind = "",
+  title,
+  children,
+}: {
+  label: string | undefined;
+  class?: string;
+  title?: string;
+  children: ComponentChildren;
+}) {
+  return (
+    <td class={children === "–" ? `${kind} is-none` : kind || undefined} data-label={label} title={title}>
+      {children}
+    </td>
+  );
+}
+
+/** Says, as text, that something derives from sources that nobody has vouched for. */
+export function Untrusted({ sources }: { sources: readonly string[] | undefined }) {
+  if (!sources?.length) return null;
+  return (
+    <span class="tag untrusted" title="Text from these sources may try to mislead the workers that read it">
+      untrusted: {sources.map(clean).join(", ")}
+    </span>
+  );
 }

@@ -1,5 +1,17 @@
 import { describe, expect, it } from "vitest";
-import { ago, asText, bytes, clean, count, duration, money, oneLine, shellQuoted } from "../src/format";
+import {
+  ago,
+  asText,
+  bytes,
+  callTime,
+  clean,
+  count,
+  duration,
+  money,
+  oneLine,
+  shellQuoted,
+  times,
+} from "../src/format";
 import { keyName } from "../src/keys";
 import { parse, path } from "../src/router";
 import { backoff, FrameParser } from "../src/stream";
@@ -95,5 +107,19 @@ describe("words and numbers", () => {
       "Ctrl+k",
       "Ctrl+Enter",
     ]);
+  });
+});
+
+describe("times", () => {
+  it("tells how long a call waited for its provider and how often it was sent", () => {
+    expect(callTime({ seconds: 4, wait_seconds: 3.2, sends: 3 })).toBe(
+      `${duration(0.8)}, waited ${duration(3.2)}, sent 3 times`,
+    );
+    expect(callTime({ seconds: 4, wait_seconds: 0, sends: 1 })).toBe(duration(4));
+    expect(callTime({ seconds: null })).toBe("running");
+  });
+
+  it("leaves out a speed-up below 1", () => {
+    expect([times(0.05), times(0.7), times(null), times(3.2)]).toEqual(["–", "–", "–", "3.2×"]);
   });
 });

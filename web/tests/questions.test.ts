@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { waitsBehindAll } from "../src/frame";
 import { attemptWords } from "../src/pages/panel";
-import { hasPick } from "../src/question_card";
+import { answerWords, hasPick, questionWords } from "../src/question_card";
 import { RunModel } from "../src/store";
 import type { Question } from "../src/types";
 
@@ -26,6 +26,19 @@ describe("a question", () => {
     expect(hasPick(question({ default: "none" }))).toBe(false);
     expect(hasPick(question({ kind: "review", default: "retry" }))).toBe(true);
     expect(hasPick(question({ kind: "review" }))).toBe(false);
+    expect(hasPick(question({ kind: "budget", default: "stop" }))).toBe(false);
+  });
+
+  it("about a plan tells in words what was answered, and repeats no plan", () => {
+    const words = (text: string) => answerWords({ kind: "plan" }, text);
+    expect(words("approve")).toBe("approved");
+    expect(words('approve with: {"goal": "g"}')).toBe("approved with changes");
+    expect(words("reject")).toBe("rejected");
+    expect(words("fewer tasks")).toBe("asked for changes: “fewer tasks”");
+    expect(answerWords({ kind: "question" }, "approve with care")).toBe("“approve with care”");
+    const open = question({ kind: "plan", text: "May this plan of 2 tasks be carried out?" });
+    expect(questionWords(open, 99)).toBe("The plan waits for approval");
+    expect(questionWords({ ...open, is_closed: true }, 99)).toBe("The plan was submitted for approval");
   });
 
   it("counts a task once that waits for several answers", () => {

@@ -66,6 +66,47 @@ describe("a run folded from its events", () => {
     expect(model.tasks.get("b")?.error).toEqual({ kind: "logic", message: "no" });
   });
 
+  it("does not count a task as running whose items all wait for their next try", () => {
+    const each = { goal: "g", tasks: [{ id: "a", description: "", worker: "reader", for_each: ["x", "y"] }] };
+    const failed = { is: "failed", kind: "network", message: "down" };
+    const steps: [string, Record<string, unknown>?][] = [
+      ["RunRequested", { request: "Do it" }],
+      ["RunLed", { node: "n1", epoch: 1 }],
+      ["PlanAdopted", { plan: each }],
+      ["ItemsListed", { task: "a", items: [{}, {}] }],
+      ["AttemptStarted", { task: "a[0]", attempt: 1, worker: "reader" }],
+      ["AttemptStarted", { task: "a[1]", attempt: 1, worker: "reader" }],
+      ["AttemptFinished", { task: "a[0]", attempt: 1, outcome: failed }],
+      ["AttemptFinished", { task: "a[1]", attempt: 1, outcome: failed }],
+      ["RetryPlanned", { task: "a[0]" }],
+      ["AttemptStarted", { task: "a[0]", attempt: 2, worker: "reader" }],
+    ];
+    const upTo = (count: number) => {
+      const model = new RunModel("r1");
+      for (const event of log(...steps.slice(0, count))) model.apply(event);
+      return model;
+    };
+    expect([6, 7, 8, 9, 10].map((count) => states(upTo(count)).a)).toEqual([
+      "running",
+      "running",
+      "retrying",
+      "retrying",
+      "running",
+    ]);
+    expect(upTo(8).run.tasks).toMatchObject({ running: 0, retrying: 1 });
+    expect(upTo(8).attempts.map((row) => row.error)).toEqual(["network: down", "network: down"]);
+  });
+
+  it("needs nobody any more once it is over", () => {
+    const question = { id: "r1:q", text: "Which?" };
+    const asked: [string, Record<string, unknown>?] = [
+      "AttemptFinished",
+      { task: "a", attempt: 1, outcome: { is: "needs_input", question } },
+    ];
+    expect(folded(asked).openQuestions).toHaveLength(1);
+    expect(folded(asked, ["RunFinished", { status: "cancelled" }]).openQuestions).toEqual([]);
+  });
+
   it("shows a question, what waits behind it, and who answered", () => {
     const question = { id: "r1:q", text: "Which?", choices: ["x", "y"] };
     const asked = folded([

@@ -225,6 +225,32 @@ describe("time", () => {
     expect([600, 5400].map((each) => axisLabel(each, 7200))).toEqual(["0:10 h", "1:30 h"]);
   });
 
+  test("has labels that differ from tick to tick, also where a long run has ticks close together", () => {
+    const lengths = [0.5, 1.5, 30, 119, 150, 3000, 5000, 100_000, 900_000];
+    for (const length of lengths)
+      for (const least of [0.0007, 0.004, 0.07, 0.4, 0.9, 3, 12, 50, 700, 5000]) {
+        const step = tickStep(least);
+        if (step > length || length / step > 1e5) continue;
+        const ticks = Array.from({ length: 9 }, (_, n) => Math.floor(length / 2 / step) * step + n * step);
+        const labels = ticks.map((each) => axisLabel(each, length, step));
+        expect(new Set(labels).size, `${labels} on ${length} s`).toBe(labels.length);
+      }
+    expect(axisLabel(449.5, 452, 0.5)).toBe("7:29.5 min");
+    expect(axisLabel(3725, 7200, 5)).toBe("1:02:05");
+  });
+
+  test("of a question passes until the next attempt began, or until now, and is nobody's work", () => {
+    const asked = attempt("a", 0, 10, { outcome: "needs" });
+    const open = bars([task("a", "needs")], [asked], 50);
+    expect(open[0]).toMatchObject({ end: at(10), asksUntil: at(50) });
+    expect(idleGaps(open, at(0), at(50))).toEqual([{ from: at(10), to: at(50), isExpected: false }]);
+    expect(parallelism(open).count.at(-1)).toBe(0);
+    const again = bars([task("a", "done")], [asked, attempt("a", 40, 45, { attempt: 2 })], 50);
+    expect(again.map((bar) => bar.asksUntil)).toEqual([at(40), null]);
+    const given_up = bars([task("a", "failed", { ended_at: iso(30) })], [asked], 50, { isEnded: true });
+    expect(given_up[0]!.asksUntil).toBe(at(30));
+  });
+
   test("an attempt waited from when its needs were met", () => {
     expect(bars([task("a", "done", { wait_seconds: 3 })], [attempt("a", 5, 6)])[0]!.readyAt).toBe(at(2));
   });
@@ -245,11 +271,42 @@ describe("time", () => {
     const found = bars([], [attempt("a", 0, 10), attempt("b", 15, 20), attempt("c", 80, 100)], 100, {
       isEnded: true,
     });
-    expect(idleGaps(found, at(0), at(100))).toEqual([{ from: at(20), to: at(80) }]);
+    expect(idleGaps(found, at(0), at(100))).toEqual([{ from: at(20), to: at(80), isExpected: false }]);
+  });
+
+  test("idle time that was and idle time that is expected are two gaps, apart at now", () => {
+    const tasks = [task("z", "ready", { attempts: 0 })];
+    const late = bars(tasks, [attempt("a", 0, 10)], 50, { estimates: { z: 10 } }).map((bar) =>
+      bar.task === "z" ? { ...bar, start: at(90), end: at(100), expectedEnd: at(100) } : bar,
+    );
+    expect(idleGaps(late, at(0), at(100), at(50))).toEqual([
+      { from: at(10), to: at(50), isExpected: false },
+      { from: at(50), to: at(90), isExpected: true },
+    ]);
+    // Each of them must be long enough by itself.
+    expect(idleGaps(late, at(0), at(100), at(85))).toEqual([{ from: at(10), to: at(85), isExpected: false }]);
+  });
+
+  test("what a task will do that asks a person is expected work, not idle time", () => {
+    const tasks = [
+      task("asks", "needs", { started_at: iso(0) }),
+      task("last", "waiting", { needs: ["asks"], phase: 1, attempts: 0 }),
+    ];
+    const found = bars(tasks, [attempt("asks", 0, 10, { outcome: "needs" })], 50, {
+      estimates: { asks: 30, last: 20 },
+    });
+    const ahead = found.filter((bar) => bar.outcome === "expected");
+    expect(ahead.map((bar) => [bar.task, bar.start, bar.end])).toEqual([
+      ["asks", at(50), at(80)],
+      ["last", at(80), at(100)],
+    ]);
+    expect(idleGaps(found, at(0), at(100), at(50))).toEqual([
+      { from: at(10), to: at(50), isExpected: false },
+    ]);
   });
 
   test("collapsed time runs on, and there is a way back from every place", () => {
-    const scale = new TimeScale(at(0), at(100), [{ from: at(20), to: at(80) }]);
+    const scale = new TimeScale(at(0), at(100), [{ from: at(20), to: at(80), isExpected: false }]);
     expect(scale.place(at(0))).toBe(0);
     expect(scale.place(at(100))).toBe(1);
     expect(scale.place(at(80)) - scale.place(at(20))).toBeCloseTo(0.03);
@@ -260,6 +317,13 @@ describe("time", () => {
       before = place;
       expect(scale.time(place)).toBeCloseTo(at(second), -1);
     }
+  });
+
+  test("collapsed time has room for its words in a narrow window, and leaves half of it to the work", () => {
+    const gaps = [10, 30, 50, 70].map((each) => ({ from: at(each), to: at(each + 15), isExpected: false }));
+    const scale = new TimeScale(at(0), at(100), gaps, 0.2);
+    const widths = gaps.map((gap) => scale.place(gap.to) - scale.place(gap.from));
+    for (const width of widths) expect(width).toBeCloseTo(0.125);
   });
 
   test("ticks are round numbers", () => {

@@ -83,7 +83,8 @@ class _Commands(click.Group):
             say(f"chargehand: {error}")
             sys.exit(_INTERRUPTED)
         except ChargehandError as error:
-            say(f"chargehand: {error}")
+            if str(error) != _Warnings.last:
+                say(f"chargehand: {error}")
             sys.exit(_USAGE if isinstance(error, _TO_BE_SET_RIGHT) else _FAILED)
         except (KeyboardInterrupt, click.Abort):
             sys.exit(_INTERRUPTED)
@@ -103,6 +104,18 @@ class _Commands(click.Group):
         command: click.Command = getattr(module, cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant. Names the nearest one where there is none of this name."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib  # here: for mistakes only
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "chargehand --help lists them all"
+            ctx.fail(f"there is no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
@@ -111,8 +124,14 @@ class _Commands(click.Group):
 class _Warnings(logging.Handler):
     """What the library warns of, on stderr, without anything that a terminal would obey."""
 
+    #: what was said last: an error that ends the command is not said twice
+    last = ""
+
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"chargehand: {record.getMessage()}")
+        from chargehand.cli.log_words import log_words  # here: most commands warn of nothing
+
+        _Warnings.last = log_words(record)
+        say(f"chargehand: {_Warnings.last}")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

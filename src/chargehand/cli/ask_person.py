@@ -45,6 +45,25 @@ class Prompt(Protocol):
         """What an editor, which gets the terminal to itself, makes of a text."""
 
 
+class QuestionSource(Protocol):
+    """A run that asks: led in this process, followed in a journal, or at a server."""
+
+    async def next(self) -> tuple[Question, int] | None:
+        """The question that is to be asked next, and how many others are open; None if none is."""
+
+    async def is_open(self, question: str) -> bool:
+        """Whether nobody has answered a question yet."""
+
+    async def answer(self, question: str, text: str) -> None:
+        """Give an answer. Raises `ChargehandError` if it is not taken."""
+
+    async def delegate(self, question: str) -> None:
+        """Have the supervisor's model answer."""
+
+    async def wait_change(self) -> None:
+        """Wait until something may have been asked or answered."""
+
+
 class TerminalPrompt:
     """The lines that a person types. Reading them blocks nothing, and can be broken off."""
 
@@ -67,7 +86,9 @@ class TerminalPrompt:
         for line in question_lines(question):
             say(line)
 
-    def hide(self) -> None: ...
+    def hide(self) -> None:
+        # What was typed too late was meant for this question, not for the next.
+        drop_lines(self._lines)
 
     def object(self, words: str) -> None:
         say(words)
@@ -94,6 +115,46 @@ class TerminalPrompt:
             self._lines.put_nowait(line.decode(errors="replace").strip())
 
 
+def drop_lines(lines: "asyncio.Queue[str | None]") -> None:
+    """Forget lines that nobody has read yet, but not that there will be no more."""
+    late = [lines.get_nowait() for _ in range(lines.qsize())]
+    if None in late:
+        lines.put_nowait(None)
+
+
+async def ask_all(source: QuestionSource, prompt: Prompt) -> None:
+    """Ask what is to be asked, one after another, for as long as a person is there to answer."""
+    with prompt.listening():
+        while True:
+            # Not a list of them: the next may have come while one was answered elsewhere.
+            while (found := await source.next()) is not None:
+                if not await _is_asked(source, prompt, *found):
+                    return
+            await source.wait_change()
+
+
+async def _is_asked(
+    source: QuestionSource, prompt: Prompt, question: Question, others: int
+) -> bool:
+    """Ask until it is answered, here or elsewhere; False if nobody is there to answer."""
+    asking = asyncio.ensure_future(ask(question, prompt, source.delegate, others))
+    try:
+        while not asking.done() and await source.is_open(question.id):
+            changing = asyncio.ensure_future(source.wait_change())
+            await asyncio.wait([asking, changing], return_when=asyncio.FIRST_COMPLETED)
+            changing.cancel()
+        text = asking.result() if asking.done() else ""
+    finally:
+        asking.cancel()
+        await asyncio.wait([asking])
+    if text:
+        try:
+            await source.answer(question.id, text)
+        except ChargehandError as error:  # such as: it was answered elsewhere, and by whom
+            say(str(error))
+    return text is not None
+
+
 async def ask(
     question: Question,
     prompt: Prompt,
@@ -102,10 +163,11 @@ async def ask(
 ) -> str | None:
     """Show a question and return a text that answers it; None if nobody is there to type one.
 
-    `e` opens an editor for the answer, `s` has the supervisor's model answer through `delegate`. A plan
-    that was edited is shown again before it is approved.
+    `e` opens an editor for the answer, `s` has the supervisor's model answer through `delegate`. What was
+    written in the editor and is no answer is the draft of the next try. An editor that is left without saving
+    answers nothing. A plan that was edited is shown again before it is approved.
     """
-    plan = ""
+    plan, draft = "", _draft_of(question)
     prompt.show(question, others)
     try:
         while (typed := await prompt.line()) is not None:
@@ -116,13 +178,17 @@ async def ask(
                     prompt.object(str(error))
                 continue
             if typed == EDITOR and typed not in question.choices:
-                typed = (await prompt.edited(_draft_of(question), _edit)).strip()
+                typed = (await prompt.edited(draft, _edit)).strip()
+                if not typed:
+                    prompt.object("nothing was saved in the editor; the question stays open")
+                    continue
+                draft = typed
                 if question.about == ABOUT_PLAN:
                     try:
-                        question, plan = _with_plan(question, typed or plan), typed or plan
+                        question, plan = _with_plan(question, typed), typed
                         prompt.show(question, others)
                     except UsageError as error:
-                        prompt.object(f"{error}; the plan stays as it was")
+                        prompt.object(f"{error}; the plan stays as it was, e opens your text again")
                     continue
             answer = answer_in(question, typed)
             if answer is not None:
@@ -152,8 +218,6 @@ def _draft_of(question: Question) -> str:
 
 def _with_plan(question: Question, text: str) -> Question:
     """The question with the plan that an editor made of it. Raises `UsageError` if that is none."""
-    if not text:
-        return question
     evidence = {**question.evidence.read(), "plan": msgspec.to_builtins(Plan.from_json(text))}
     return replace(question, evidence=Value.of(evidence))
 

@@ -93,12 +93,13 @@ class _Serving:
 
     async def run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        output.say(f"serving {getattr(self._boss.journal, 'path', 'a journal')}; Ctrl-C stops")
         try:
             async with self._listening():
                 # What is loaded by now stays: collections need not go through it again, which takes up to 80 ms each.
                 gc.freeze()
-                await self._boss.serve(source=self._source, retention=self._retention)
+                await self._boss.serve(
+                    source=self._source, retention=self._retention, when_ready=self._tell_ready
+                )
             await asyncio.gather(*self._stops)
         finally:
             await self._boss.close()
@@ -112,14 +113,19 @@ class _Serving:
         from chargehand.server.http.web_server import WebServer
 
         self._web = web = WebServer(self._boss, self._web_options)
-        fragment = "" if web.owner is None else f"#token={web.owner.token}"
-        output.say(f"dashboard and API: {web.url}{fragment}")
         listening = asyncio.ensure_future(web.run())
         try:
             yield
         finally:
             web.stop()
             await listening
+
+    def _tell_ready(self) -> None:
+        """Not earlier: who reads this may start a run at once, which is handed over only if the journal names us."""
+        output.say(f"serving {getattr(self._boss.journal, 'path', 'a journal')}; Ctrl-C stops")
+        if (web := self._web) is not None:
+            fragment = "" if web.owner is None else f"#token={web.owner.token}"
+            output.say(f"dashboard and API: {web.url}{fragment}")
 
     def interrupted(self, times: int) -> None:
         """Called between any two lines of the main thread, so it only leaves a note for the loop."""

@@ -60,8 +60,9 @@ def notes(
 
     shown = asyncio.run(with_run(run_id, journal, found))
     if not shown and not as_json:
+        which = "no such" if segment or author or tags else "no"
         more = "" if has_events else "; --all adds what happened to the run"
-        output.say(f"there are no such notes on the board of this run{more}")
+        output.say(f"there are {which} notes on the board of this run{more}")
     for note in shown:
         if as_json:
             output.as_json({**_facts(note), "content": note.content})

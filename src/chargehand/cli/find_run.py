@@ -7,13 +7,13 @@ from typing import TypeVar
 from msgspec import Struct
 
 from chargehand.errors import NotBegun, UnknownRun, UsageError
-from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import FORGOTTEN, Head, Process
 from chargehand.journal.open_journal import open_journal
-from chargehand.presentation.run_status import SUBMITTED, is_nested, status_of
+from chargehand.journal.verify import CheckedJournal
+from chargehand.presentation.run_status import INTERRUPTED, SUBMITTED, WAITING, is_nested, status_of
 from chargehand.result import RunResult
-from chargehand.runtime.command_inbox import Submission, answers_in, submissions
+from chargehand.runtime.command_inbox import Submission, submissions_in
 from chargehand.settings import JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 
@@ -27,10 +27,17 @@ async def heads_in(place: JournalPlace) -> list[Head]:
         return []
     journal = open_journal(place)
     try:
-        submitted = {each.requested.run: each.head for each in await submissions(journal.mail)}
-        heads = await journal.heads(forgotten=False)
+        return await heads_of(journal)
     finally:
         await journal.close()
+
+
+async def heads_of(journal: CheckedJournal) -> list[Head]:
+    """All runs of this journal, those too that were only submitted; the one that changed last first."""
+    submitted = {
+        each.requested.run: each.head for each in submissions_in(await journal.mail.unread())
+    }
+    heads = await journal.heads(forgotten=False)
     for head in heads:  # it may have been taken up between the two looks
         submitted.pop(head.stream, None)
     return sorted(
@@ -51,7 +58,7 @@ class FoundRun(Struct, frozen=True):
     leader: Process | None = None
     #: it waits for a supervisor to start it
     submission: Submission | None = None
-    #: its leader died, so that processes that serve should take it over; else it was let go of
+    #: its leader died, or let go of it and a question was answered since: processes that serve should take it over
     is_abandoned: bool = False
 
 
@@ -62,30 +69,31 @@ async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
     result = await boss.look(run)
     if submission is not None:
         return FoundRun(result, SUBMITTED, submission=submission)
-    letters = await boss.journal.mail.unread()
-    texts = {
-        question: f"{answer.text} (by {answer.by})"
-        for question, answer in answers_in(letters).items()
-    }
-    is_ending = any(
-        each.stream == run and each.subject in ("cancel", "stop") for each in letters
-    )  # it is to be cancelled, or to answer at once
-    asked = [each for each in result.questions if each.id not in texts and not is_ending]
-    answered = {each.id: texts[each.id] for each in result.questions if each.id in texts}
-    leader = None
-    if head.owner and not isinstance(result.status, RunStatus):
-        alive = {each.node: each for each in await boss.journal.processes.alive()}
-        leader = alive.get(head.owner)
-    status = status_of(result, "" if leader is None else leader.node)
-    is_abandoned = bool(head.owner) and leader is None
-    return FoundRun(result, status, asked, answered, leader, is_abandoned=is_abandoned)
+    status, asked, leader = status_of(result), result.questions, result.leader
+    if asked and any(
+        each.stream == run and each.subject in ("cancel", "stop")
+        for each in await boss.journal.mail.unread()
+    ):  # it is to be cancelled, or to answer at once
+        asked = []
+        status = INTERRUPTED if status == WAITING and leader is None else status
+    is_abandoned = leader is None and (bool(head.owner) or bool(result.answered))
+    return FoundRun(result, status, asked, result.answered, leader, is_abandoned=is_abandoned)
 
 
 async def find_run(typed: str, place: JournalPlace) -> Head:
     """The run that is meant. Raises `UsageError` that lists the nearest ones if none is."""
-    heads = await heads_in(place)
+    try:
+        return chosen_run(typed, await heads_in(place), place)
+    except UnknownRun:
+        if typed in await deleted_in(place):
+            raise UnknownRun(typed, FORGOTTEN) from None
+        raise
+
+
+def chosen_run(typed: str, heads: Sequence[Head], place: JournalPlace) -> Head:
+    """The one of these runs that is meant. Raises `UsageError` that lists the nearest ones if none is."""
     if not heads:
-        raise await _unknown(typed, place, f"{place} holds no runs; chargehand run starts one")
+        raise UnknownRun(typed, f"{place} holds no runs; chargehand run starts one")
     if typed == LAST:
         begun = [each for each in heads if each.began_at and not is_nested(each)] or heads
         return max(begun, key=lambda head: str(head.began_at))
@@ -100,8 +108,7 @@ async def find_run(typed: str, place: JournalPlace) -> Head:
             f"{typed!r} is the beginning of {len(fitting)} runs: {', '.join(fitting[:8])}; type more"
         )
     near = difflib.get_close_matches(typed, by_id, n=3, cutoff=0.3) or list(by_id)[:3]
-    nearest = f"the nearest are {', '.join(near)}; chargehand runs lists all"
-    raise await _unknown(typed, place, nearest)
+    raise UnknownRun(typed, f"the nearest are {', '.join(near)}; chargehand runs lists all")
 
 
 async def find_begun(typed: str, place: JournalPlace) -> str:
@@ -114,11 +121,6 @@ def refuse_submitted(head: Head) -> Head:
     if not head.seq:
         raise NotBegun(head.stream)
     return head
-
-
-async def _unknown(typed: str, place: JournalPlace, why: str) -> UnknownRun:
-    """Why there is no such run: retention deleted it, or it never was."""
-    return UnknownRun(typed, FORGOTTEN if typed in await deleted_in(place) else why)
 
 
 async def deleted_in(place: JournalPlace) -> set[str]:

@@ -12,8 +12,8 @@ from chargehand.errors import UsageError
 
 #: in the package that is installed, or in a checkout
 _PACKAGE = Path(__file__).parents[1]
-#: to a page of the documentation, as the READMEs of the examples have them
-_DOCS_LINK = re.compile(r"\[([^\]]+)\]\(\.\./\.\./(docs/[^)]+)\)")
+#: to a page of the documentation, as the READMEs of the examples have them; code in the text may hold brackets
+_DOCS_LINK = re.compile(r"\[((?:`[^`]*`|[^\]`])+)\]\(\.\./\.\./(docs/[^)]+)\)")
 _EXAMPLES = _PACKAGE / "examples", _PACKAGE.parents[1] / "examples"
 
 

@@ -8,11 +8,13 @@ import re
 import signal
 import sys
 import termios
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from chargehand.cli import output
+from chargehand.cli.ask_person import drop_lines
 from chargehand.cli.colours import Colours
 from chargehand.cli.terminal_region import TerminalRegion
 from chargehand.decisions.system_tasks import is_system_task
@@ -28,6 +30,7 @@ from chargehand.presentation.live_frame import (
     OpenQuestion,
     StyledText,
     line_text,
+    wrapped_line,
 )
 from chargehand.presentation.live_state import LiveState
 from chargehand.presentation.plain_text import cell_width, clean, counted, cut_to, one_line
@@ -42,6 +45,11 @@ PAUSE, TICK = 0.25, 1.0
 MOST_AT_ONCE = 40
 #: characters of an output that are shown with its task, at most
 PREVIEW = 80
+
+#: seconds in which keys are dropped after a question closed while its answer was typed
+DEAF = 1.0
+#: hides or shows the plan, also while an answer is typed
+PLAN_KEY = "\t"
 
 #: told by the view itself
 _UNSAID = (
@@ -94,8 +102,11 @@ class LiveScreen:
         self._untold: list[_DoneTask | Line] = []
         self._dirty = asyncio.Event()
         self._is_open = True
-        self._shows_plan = True
+        #: what the person wants; None: where there is room
+        self._shows_plan: bool | None = None
         self._asked: OpenQuestion | None = None
+        #: by the monotonic clock: until then, what is typed is not meant for the question that is shown
+        self._deaf_until = 0.0
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         #: whether this process leads the run, so that Ctrl-C stops it
@@ -165,8 +176,12 @@ class LiveScreen:
         self._flush()
         if not self._state.run:
             return
+        lines = self._frame().lines()
+        self._region.paint(self._colours.all_rendered(lines), list(map(line_text, lines)))
+
+    def _frame(self) -> LiveFrame:
         columns, rows = self._region.size
-        frame = LiveFrame(
+        return LiveFrame(
             state=self._state,
             below=[below for below in self._below.values() if below.status is None],
             now=datetime.now(UTC),
@@ -176,8 +191,6 @@ class LiveScreen:
             keys=self._key_words(),
             shows_plan=self._shows_plan,
         )
-        lines = frame.lines()
-        self._region.paint(self._colours.all_rendered(lines), list(map(line_text, lines)))
 
     def _key_words(self) -> str:
         """What the keys do, for the last line."""
@@ -210,7 +223,7 @@ class LiveScreen:
         lines: list[Line] = []
         for each in untold:
             if not isinstance(each, _DoneTask):
-                lines += [each] if left > 0 else []
+                lines += wrapped_line(each, columns) if left > 0 else []
                 left -= 1
             elif len(done) <= MOST_AT_ONCE:
                 lines.append(each.line(columns))
@@ -230,7 +243,11 @@ class LiveScreen:
         """Pin a question until `hide`."""
         task = next((t for t, q in self._state.questions.values() if q.id == question.id), "")
         task = task or question.id.partition(":")[2].rpartition(":")[0]
-        self._asked = OpenQuestion(question=question, task=task, others=others)
+        is_sudden = time.monotonic() < self._deaf_until
+        objection = "another question was answered elsewhere; what you typed for it was dropped"
+        self._asked = OpenQuestion(
+            question=question, task=task, others=others, objection=objection if is_sudden else ""
+        )
         if question.about == ABOUT_PLAN:
             self.above("\n".join(evidence_lines(question)) + "\n")
         self.paint()
@@ -242,11 +259,11 @@ class LiveScreen:
             self.paint()
 
     def hide(self) -> None:
-        self._asked = None
+        was, self._asked = self._asked, None
+        # It closed while something was typed: what comes in the next moment was meant for it, too.
+        self._deaf_until = time.monotonic() + DEAF if was is not None and was.typed else 0.0
         # What was typed too late was meant for this question, not for the next.
-        late = [self._lines.get_nowait() for _ in range(self._lines.qsize())]
-        if None in late:
-            self._lines.put_nowait(None)
+        drop_lines(self._lines)
         self._dirty.set()
 
     async def line(self) -> str | None:
@@ -319,11 +336,13 @@ class LiveScreen:
 
     def _press(self, key: str) -> None:
         asked = self._asked
+        if key == PLAN_KEY or (asked is None and key == "t"):
+            self._shows_plan = not self._frame().has_plan
+            return
         if asked is None:
-            if key == "t":
-                self._shows_plan = not self._shows_plan
-            else:
-                self.on_key(key)
+            self.on_key(key)
+            return
+        if time.monotonic() < self._deaf_until:
             return
         match key:
             case "\r" | "\n":

@@ -4,12 +4,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
 
 from chargehand.presentation.plain_text import clean, clean_json
+from chargehand.presentation.word_wrap import StreamedWrap, wrapped
 from chargehand.terminal_detection import is_interactive, is_plain, is_terminal
 
 if TYPE_CHECKING:
@@ -33,30 +34,45 @@ __all__ = [
 above: Callable[[str], None] | None = None
 #: why stdout could not be written to, other than a closed pipe
 lost: list[str] = []
+_streamed = StreamedWrap()
 
 
-def say(text: str) -> None:
-    """One line for the person, on stderr."""
+def say(text: str, hang: int = 0) -> None:
+    """One line for the person, on stderr; on a terminal, broken between words. Later rows begin at `hang`."""
+    words = wrapped(clean(text), columns_of(sys.stderr), hang)
     if above is not None:
-        above(clean(text))
+        above(words)
     else:
-        _echo(clean(text), err=True)
+        _echo(words, err=True)
 
 
 def result(text: str) -> None:
-    """The result, or a piece of it that is a line of its own, on stdout."""
-    _echo(clean(text))
+    """The result, or a piece of it that is a line of its own, on stdout; on a terminal, broken between words."""
+    _echo(wrapped(clean(text), columns_of(sys.stdout)))
 
 
 def styled(line: "Line") -> None:
     """A line of the result with colours, where stdout shows them."""
-    cleaned = tuple(part._replace(text=clean(part.text)) for part in line)
-    if has_colours():
-        from chargehand.cli.colours import Colours  # here: it takes a while to import
+    from chargehand.presentation.live_frame import wrapped_line  # here: it takes a while to import
 
-        _echo(Colours(sys.stdout).rendered(cleaned), color=True)
-    else:
-        _echo("".join(part.text for part in cleaned).rstrip())
+    cleaned = tuple(part._replace(text=clean(part.text)) for part in line)
+    for row in wrapped_line(cleaned, columns_of(sys.stdout)):
+        if has_colours():
+            from chargehand.cli.colours import Colours
+
+            _echo(Colours(sys.stdout).rendered(row), color=True)
+        else:
+            _echo("".join(part.text for part in row).rstrip())
+
+
+def columns_of(stream: TextIO) -> int:
+    """The columns of a terminal; 0 for anything else."""
+    if not is_terminal(stream):
+        return 0
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def has_colours() -> bool:
@@ -79,8 +95,9 @@ def write_file(file: str, words: str, *, quiet: bool) -> bool:
 
 
 def piece(text: str) -> None:
-    """A piece of the result while it grows, on stdout."""
-    _echo(clean(text), nl=False)
+    """A piece of the result while it grows, on stdout; a new line writes what is left of the one before."""
+    width = columns_of(sys.stdout)
+    _echo(_streamed.add(clean(text), width) if width else clean(text), nl=False)
 
 
 def as_json(value: Any) -> None:

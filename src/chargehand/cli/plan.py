@@ -15,6 +15,7 @@ from chargehand.crews.crew import Crew
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan
 from chargehand.presentation.plain_text import clean, counted, outline
+from chargehand.roles.for_each import unlistable_files
 from chargehand.roles.material import reach_of
 from chargehand.roles.roster import Roster
 from chargehand.settings import Choice, crew_for, journal_place
@@ -101,11 +102,12 @@ def _look_at(file: str, choice: Choice, *, is_edited: bool) -> None:
     found = given_plan(file)
     roster, names = _roster(choice)
     check = found.check(names, reach=asyncio.run(reach_of(roster)))
-    for fault in check.faults:
+    faults = [*check.faults, *unlistable_files(found.tasks, roster)]
+    for fault in faults:
         output.result(f"{file}: fault: {clean(str(fault))}")
     for warning in check.warnings:
         output.say(f"{file}: warning: {clean(str(warning))}")
-    if not check:
+    if faults:
         sys.exit(2)
     output.result(f"{file}: sound, {counted(len(found.tasks), 'task')}")
 

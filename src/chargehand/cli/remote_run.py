@@ -7,17 +7,10 @@ import click
 import msgspec
 
 from chargehand.cli import output
-from chargehand.cli.ask_person import TerminalPrompt, ask
+from chargehand.cli.ask_person import TerminalPrompt, ask_all
 from chargehand.cli.run_session import Exit, exit_of
 from chargehand.client import Client, RemoteResult
-from chargehand.errors import (
-    JournalDamaged,
-    PlanRefused,
-    QuestionTaken,
-    ServerRefused,
-    UnknownQuestion,
-    UsageError,
-)
+from chargehand.errors import JournalDamaged, UsageError
 from chargehand.facts.events import Event, RunStatus, decode
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
@@ -132,27 +125,15 @@ class _RemoteRun:
     async def _mind_questions(self, run: str) -> None:
         """Ask the person at this terminal; return once the run waits for people and nobody is here."""
         if output.is_interactive():
-            await self._ask_here(run)
+            await ask_all(_RemoteQuestions(self, self._client, run), TerminalPrompt())
             output.say("nobody can be asked any more; questions stay open")
             self._changed.set()
         await self._leave_to_people(run)
 
-    async def _ask_here(self, run: str) -> None:
-        """Ask what is to be asked, one after another, for as long as a person is there to answer."""
-        terminal = TerminalPrompt()
-        with terminal.listening():
-            while True:
-                # Not a list of them: the next may have come while one was answered elsewhere.
-                while (found := await self._asked(run))[1]:
-                    first, *others = found[1]
-                    if not await self._is_asked(run, first, terminal, len(others)):
-                        return
-                await self._wait_change()
-
     async def _leave_to_people(self, run: str) -> None:
         while True:
-            await self._wait_change()
-            state, questions = await self._asked(run)
+            await self.wait_change()
+            state, questions = await self.asked(run)
             if questions and state not in _GOING_ON:
                 break
         for told in questions:
@@ -161,56 +142,56 @@ class _RemoteRun:
             "answer it in the dashboard, or by POST questions/ID/answer; the run goes on at the server"
         )
 
-    async def _asked(self, run: str) -> tuple[str, list[dict[str, Any]]]:
+    async def asked(self, run: str) -> tuple[str, list[dict[str, Any]]]:
         """The state of the run and its open questions, once all that happened before them is shown."""
         if not await self._client.questions(run):
             return "", []
         snapshot = await self._client.snapshot(run)
         while self._seq < snapshot["seq"]:
-            await self._wait_change()
+            await self.wait_change()
         return snapshot["run"]["state"], _open_of(snapshot["questions"])
 
-    async def _wait_change(self) -> None:
+    async def wait_change(self) -> None:
         await self._changed.wait()
         self._changed.clear()
 
-    async def _is_asked(
-        self, run: str, told: dict[str, Any], terminal: TerminalPrompt, others: int
-    ) -> bool:
-        """Ask until it is answered, here or elsewhere; False if nobody is there to answer."""
-        question = _question_of(told)
-        asking = asyncio.ensure_future(ask(question, terminal, _delegated, others))
-        try:
-            while not asking.done() and await self._is_open(run, question.id):
-                changing = asyncio.ensure_future(self._wait_change())
-                await asyncio.wait([asking, changing], return_when=asyncio.FIRST_COMPLETED)
-                changing.cancel()
-            text = asking.result() if asking.done() else ""
-        finally:
-            asking.cancel()
-            await asyncio.wait([asking])
-        if text:
-            try:
-                await self._client.answer(question.id, text)
-            except (QuestionTaken, UnknownQuestion, PlanRefused, ServerRefused) as error:
-                output.say(str(error))
-        return text is not None
-
-    async def _is_open(self, run: str, question: str) -> bool:
-        return any(told["id"] == question for told in await self._client.questions(run))
-
     def _show(self, result: RemoteResult) -> Exit:
         file, as_json = self._options["output"], self._options["as_json"]
-        is_written = bool(file) and output.write_file(file, result.answer, quiet=self._is_quiet)
+        is_written = bool(file) and output.write_file(file, result.text, quiet=self._is_quiet)
         if as_json and self._is_quiet:
             output.as_json(result)
         elif not as_json:
-            if not is_written:
-                output.result(clean(result.answer))
+            if not is_written and result.text:
+                output.result(clean(result.text))
             for gap in result.gaps if not self._is_quiet else ():
                 output.say(f"missing: {clean(str(gap))}")
         exit_ = exit_of(RunStatus(result.status), self._reason) if result.has_ended else Exit.FAILED
         return Exit.FAILED if file and not is_written and exit_ is Exit.DONE else exit_
+
+
+class _RemoteQuestions:
+    """What is asked by a run at a server."""
+
+    def __init__(self, run: _RemoteRun, client: Client, id_: str) -> None:
+        self._run = run
+        self._client = client
+        self._id = id_
+
+    async def next(self) -> tuple[Question, int] | None:
+        _, told = await self._run.asked(self._id)
+        return (_question_of(told[0]), len(told) - 1) if told else None
+
+    async def is_open(self, question: str) -> bool:
+        return any(told["id"] == question for told in await self._client.questions(self._id))
+
+    async def answer(self, question: str, text: str) -> None:
+        await self._client.answer(question, text)
+
+    async def delegate(self, question: str) -> None:
+        raise UsageError(f"{question}: over HTTP, a person answers; type an answer")
+
+    async def wait_change(self) -> None:
+        await self._run.wait_change()
 
 
 def _open_of(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -223,10 +204,6 @@ def _question_of(told: dict[str, Any]) -> Question:
     question = msgspec.convert({name: told[name] for name in fields}, Question)
     about = told["kind"] if told["kind"] in _KINDS_ASKED_ALIKE else question.about
     return msgspec.structs.replace(question, about=about, evidence=Value.of(told["evidence"]))
-
-
-async def _delegated(question: str) -> None:
-    raise UsageError(f"{question}: over HTTP, a person answers; type an answer")
 
 
 def event_of(told: dict[str, Any]) -> Event | None:

@@ -1,20 +1,22 @@
 """`chargehand answer`, `cancel`, `pause`, `unpause`, `steer`: control of a run, wherever it is led."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import click
 
-from chargehand.cli.find_run import with_run
-from chargehand.cli.options import journal_option
+from chargehand.cli.find_run import FoundRun, standing_of, with_run
+from chargehand.cli.options import journal_option, resume_words
 from chargehand.cli.output import say
 from chargehand.cli.run_details import question_meant
 from chargehand.errors import UnknownQuestion
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Head
 from chargehand.presentation.question_words import answer_in
-from chargehand.result import RunResult
+from chargehand.presentation.run_status import process_words
+from chargehand.settings import Choice
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor.crew_advertisement import Server, servers_of
 
 
 @click.command()
@@ -36,11 +38,22 @@ def answer(question: str, text: str, journal: str) -> None:
         except UnknownQuestion as error:
             raise await boss.why_closed(error.question) from None
         await boss.answer(asked.id, answer_in(asked, text) or text)
-        is_pooled = result.approach is Approach.POOL
-        then = "its pool goes on with it" if is_pooled else "if nobody leads the run now, resume it"
-        return f"{asked.id} is answered; {then}"
+        standing, servers = await standing_of(boss, head), await servers_of(boss.journal)
+        return f"{asked.id} is answered; {_goes_on(standing, servers, journal)}"
 
     say(asyncio.run(with_run(typed, journal, give)))
+
+
+def _goes_on(standing: FoundRun, servers: Sequence[Server], journal: str) -> str:
+    """How a run goes on whose question was answered."""
+    if standing.result.approach is Approach.POOL:
+        return "its pool goes on with it"
+    if standing.leader is not None:
+        return f"{process_words(standing.leader)} goes on with it"
+    for server in servers:
+        if not server.offer.why_not_taken_over(standing.result):
+            return f"{process_words(server.process)} takes the run over and goes on with it"
+    return f"no process leads the run; go on with: {resume_words(standing.result, Choice(journal=journal))}"
 
 
 @click.command()
@@ -97,16 +110,18 @@ def _control(
 ) -> None:
     """Send something to a run, and say when it takes effect."""
 
-    async def sent(boss: Supervisor, head: Head) -> RunResult:
+    async def sent(boss: Supervisor, head: Head) -> FoundRun:
         await send(boss, head.stream)
-        return await boss.look(head.stream)
+        return await standing_of(boss, head)
 
-    result = asyncio.run(with_run(typed, journal, sent))
+    standing = asyncio.run(with_run(typed, journal, sent))
+    result = standing.result
     if isinstance(result.status, RunStatus):
         say(f"run {result.id} has ended: {result.status.value}")
     elif result.approach is Approach.POOL:
         say(f"run {result.id} {what} as soon as an agent of its pool looks at it")
+    elif standing.leader is not None:
+        say(f"run {result.id} {what} as soon as {process_words(standing.leader)} hears of it")
     else:
-        say(
-            f"run {result.id} {what} as soon as the process that leads it hears of it; if none does, resume it"
-        )
+        resume = resume_words(result, Choice(journal=journal))
+        say(f"run {result.id} {what} as soon as a process leads it; go on with: {resume}")

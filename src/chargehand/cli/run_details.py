@@ -25,26 +25,38 @@ from chargehand.presentation.plain_text import (
     one_line,
     output_words,
 )
-from chargehand.presentation.progress_lines import gain_of, task_counts, waited_words
+from chargehand.presentation.progress_lines import (
+    gain_of,
+    gain_words,
+    shown_state,
+    state_words,
+    task_counts,
+    waited_words,
+)
 from chargehand.presentation.question_words import question_lines
-from chargehand.presentation.run_status import process_words
+from chargehand.presentation.run_status import INTERRUPTED, process_words, status_words
 from chargehand.presentation.trace_lines import timeline_lines
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice
 
-_STYLES = {"succeeded": "done", "partial": "failed", "failed": "failed", "cancelled": "failed"}
+_STYLES = {
+    "succeeded": "done",
+    "partial": "failed",
+    "failed": "failed",
+    "cancelled": "failed",
+    "waiting": "needs",
+}
 
 
 def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
     """The run for reading."""
     result, choice = standing.result, Choice(journal=journal)
-    gain = gain_of(result)
-    faster = "" if gain is None else f", {gain:.1f} times as fast as one task after another"
+    faster = gain_words(result)
     # What was only submitted has no events, and so no trace.
     waited = waited_words(result) if standing.submission is None else ""
     yield (
         StyledText(f"run {result.id}: ", "bold"),
-        StyledText(standing.status, _STYLES.get(standing.status, "running")),
+        StyledText(status_words(standing.status), _STYLES.get(standing.status, "running")),
         StyledText(f" after {shown_length(result.wall)}{waited}{faster}"),
     )
     if result.halt is not None:
@@ -79,11 +91,12 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
 def _task_lines(
     id_: str, task: TaskResult, standing: FoundRun, spent: "_Effort | None"
 ) -> Iterator[Line]:
-    icon, style, _ = MARKS[task.state]
+    state = shown_state(task)
+    icon, style, _ = MARKS[state]
     took = "" if spent is None else str(spent)
     yield (
         StyledText(f"{icon} ", style),
-        StyledText(f"{clean(id_)}  {task.state.value}", style if task.error else "ink"),
+        StyledText(f"{clean(id_)}  {state_words(state)}", style if task.error else "ink"),
         StyledText(f"{_how(task)}{took}"),
     )
     for words in _words(task):
@@ -116,7 +129,7 @@ def _what_next(standing: FoundRun, choice: Choice) -> Iterator[str]:
     elif result.approach is Approach.POOL:
         yield "\nnobody leads it: it continues as workers of its pool take its tasks"
     elif not standing.asked:
-        if standing.status == "interrupted":
+        if standing.status == INTERRUPTED:
             yield f"\nno process leads it; go on with: {resume_words(result, choice)}"
         elif standing.leader is not None:
             yield f"\n{process_words(standing.leader)} leads it; follow it with: {again('watch', result.id, choice)}"

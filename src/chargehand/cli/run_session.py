@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from chargehand.cli import output
-from chargehand.cli.ask_person import Prompt, TerminalPrompt, ask
+from chargehand.cli.ask_person import TerminalPrompt, ask_all
 from chargehand.cli.options import again
 from chargehand.cli.run_details import ended_json
 from chargehand.cli.run_view import RunView, WatchOptions
@@ -25,7 +25,7 @@ from chargehand.facts.outcome import Question
 from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import load_value
 from chargehand.presentation.plain_text import clean, doubt_lines, one_line, output_words
-from chargehand.presentation.progress_lines import summary
+from chargehand.presentation.progress_lines import LABEL, summary
 from chargehand.presentation.question_words import question_lines
 from chargehand.presentation.run_status import nested_in
 from chargehand.result import RunResult
@@ -130,7 +130,8 @@ class RunSession:
     async def _mind_questions(self) -> None:
         """Ask here, if a person is here. Otherwise the run itself does what `--on-question` says."""
         if self._manner.asks_here:
-            await self._ask_here()
+            prompt = self._watch.screen or TerminalPrompt()
+            await ask_all(_OpenQuestions(self._boss, self._watch), prompt)
             output.say("nobody can be asked any more; questions stay open")
             self._watch.changed.set()
             await self._leave_to_people()
@@ -152,45 +153,6 @@ class RunSession:
             await self._boss.stop(grace)
         else:
             self._leave()
-
-    async def _ask_here(self) -> None:
-        """Ask what is to be asked, one after another, for as long as a person is there to answer."""
-        terminal = self._watch.screen or TerminalPrompt()
-        with terminal.listening():
-            while True:
-                # Not a list of them: the next may have come while one was answered elsewhere.
-                while (question := next(iter(self._watch.open.values()), None)) is not None:
-                    if not await self._is_asked(question, terminal):
-                        return
-                await self._watch.changed.wait()
-                self._watch.changed.clear()
-
-    async def _is_asked(self, question: Question, prompt: Prompt) -> bool:
-        """Ask until it is answered, here or elsewhere; False if nobody is there to answer."""
-        evidence = await load_value(question.evidence, self._boss.journal.blobs)
-        question = replace(question, evidence=evidence)
-        others = len(self._watch.open) - 1
-        asking = asyncio.ensure_future(ask(question, prompt, self._delegate, others))
-        try:
-            while not asking.done() and question.id in self._watch.open:
-                changing = asyncio.ensure_future(self._watch.changed.wait())
-                await asyncio.wait([asking, changing], return_when=asyncio.FIRST_COMPLETED)
-                changing.cancel()
-                self._watch.changed.clear()
-            text = asking.result() if asking.done() else ""
-        finally:
-            asking.cancel()
-            await asyncio.wait([asking])
-        if text:
-            self._watch.open.pop(question.id, None)
-            try:
-                await self._boss.answer(question.id, text)
-            except UnknownQuestion as error:  # it was answered elsewhere, and this says by whom
-                output.say(str(error))
-        return text is not None
-
-    async def _delegate(self, question: str) -> None:
-        await self._boss.delegate(question)
 
     # keys, and Ctrl-C
 
@@ -245,6 +207,9 @@ class RunSession:
         exit_ = self._exit(result)
         for line in self._after(result, exit_):
             output.say(line)
+        if self._manner.summary and isinstance(result.status, RunStatus):
+            for line in summary(result, again("trace", result.id, self._manner.choice)):
+                output.say(line, hang=LABEL)
         return exit_
 
     def _is_detached(self, result: RunResult) -> bool:
@@ -285,7 +250,7 @@ class RunSession:
         return Exit.NEEDS_A_PERSON if is_asking else Exit.INTERRUPTED
 
     def _after(self, result: RunResult, exit_: Exit) -> list[str]:
-        """What the person is told at the end: what to do next, and the summary where it is wanted."""
+        """What the person is told at the end of a run that has not ended: what to do next."""
         choice = self._manner.choice
         is_led = self._leave is not None and not result.parked
         go_on = again("watch" if is_led else "resume", result.id, choice)
@@ -299,15 +264,48 @@ class RunSession:
         elif not isinstance(result.status, RunStatus):
             lines += [one_line(result.parked, 400)] if result.parked else []
             lines.append(f"what is done is kept; go on with:  {go_on}")
-        if self._manner.summary and isinstance(result.status, RunStatus):
-            lines += summary(result, again("trace", result.id, choice))
         return lines
+
+
+class _OpenQuestions:
+    """What is asked by a run that is heard here, and by those nested in it."""
+
+    def __init__(self, boss: Supervisor, watch: RunView) -> None:
+        self._boss = boss
+        self._watch = watch
+
+    async def next(self) -> tuple[Question, int] | None:
+        question = next(iter(self._watch.open.values()), None)
+        if question is None:
+            return None
+        evidence = await load_value(question.evidence, self._boss.journal.blobs)
+        return replace(question, evidence=evidence), len(self._watch.open) - 1
+
+    async def is_open(self, question: str) -> bool:
+        return question in self._watch.open
+
+    async def answer(self, question: str, text: str) -> None:
+        try:
+            await self._boss.answer(question, text)
+        except UnknownQuestion:
+            self._watch.open.pop(question, None)
+            raise
+        self._watch.open.pop(question, None)
+
+    async def delegate(self, question: str) -> None:
+        await self._boss.delegate(question)
+
+    async def wait_change(self) -> None:
+        await self._watch.changed.wait()
+        self._watch.changed.clear()
 
 
 @contextlib.contextmanager
 def _unsaid(manner: WatchOptions) -> Iterator[None]:
-    """Keep the log from saying what this terminal asks itself, or its live view shows: that it is paused."""
-    shown = [" answer "] * manner.asks_here + [" unpause "] * manner.is_live
+    """Keep the log from saying what this terminal asks itself, or shows: that it is paused, or tries again."""
+    shown = [" answer ", "whether more may be spent"] * manner.asks_here
+    shown += [" unpause "] * manner.is_live
+    shown += ["its next try at "] * (not manner.quiet and not manner.as_json)
 
     def is_said(record: logging.LogRecord) -> bool:
         is_wait = record.msg.startswith("run_waits")

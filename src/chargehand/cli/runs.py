@@ -25,8 +25,15 @@ from chargehand.decisions.trace import Trace
 from chargehand.errors import ChargehandError
 from chargehand.facts.durations import shown_length
 from chargehand.journal.base import Head
+from chargehand.presentation.live_frame import cut_line
 from chargehand.presentation.plain_text import money_words, table
-from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at
+from chargehand.presentation.run_status import (
+    UNREADABLE,
+    WAITING,
+    is_nested,
+    looked_at,
+    status_words,
+)
 from chargehand.presentation.trace_lines import tree_lines
 from chargehand.settings import journal_place, reader_of
 from chargehand.supervisor import Supervisor
@@ -107,7 +114,7 @@ def _listing(rows: Sequence[RunRow]) -> str:
     cells = [
         (
             row.run,
-            f"{row.status} (asks)" if row.questions else row.status,
+            _status_cell(row),
             shown_length(max(now - row.requested_at, timedelta(0))) if row.requested_at else "–",
             f"{row.done}/{row.tasks}",
             money_words(row.money),
@@ -116,6 +123,11 @@ def _listing(rows: Sequence[RunRow]) -> str:
         for row in rows
     ]
     return table(head, cells, shutil.get_terminal_size().columns)
+
+
+def _status_cell(row: RunRow) -> str:
+    asks = " (asks)" if row.questions and row.status != WAITING else ""
+    return f"{status_words(row.status)}{asks}"
 
 
 @click.command()
@@ -166,7 +178,9 @@ def trace(
 
     found = asyncio.run(with_run(run_id, journal, told))
     if tree or (not as_json and is_terminal(sys.stdout)):
+        columns = output.columns_of(sys.stdout)
         for line in tree_lines(found, content=not no_content):
-            output.styled(line)
+            # A tree stays one: what is longer than a row is cut, and --json has it all.
+            output.styled(cut_line(line, columns))
     else:
         output.raw(found.to_json(content=not no_content).encode())

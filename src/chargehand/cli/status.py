@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.cli import output
 from chargehand.cli.find_run import FoundRun, heads_in, standing_of
@@ -16,13 +17,21 @@ from chargehand.cli.followed_run import untaken_words
 from chargehand.cli.options import journal_option, json_option, resume_words
 from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom, Trouble
 from chargehand.decisions.schedule import RunState
+from chargehand.decisions.task_names import asker_name, task_name
 from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
 from chargehand.facts.durations import shown_length
-from chargehand.facts.events import RunStatus
+from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Process
 from chargehand.presentation.plain_text import one_line
 from chargehand.presentation.progress_lines import item_counts, task_counts
-from chargehand.presentation.run_status import is_nested, looked_at, process_words
+from chargehand.presentation.run_status import (
+    INTERRUPTED,
+    WAITING,
+    is_nested,
+    looked_at,
+    process_words,
+    status_words,
+)
 from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server, servers_of
@@ -129,8 +138,8 @@ def _trouble_words(trouble: Trouble, journal: str) -> str:
 
 
 def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
-    result, state = standing.result, standing.status
-    if state == "interrupted" and result.status is RunState.PAUSED:
+    result, state = standing.result, status_words(standing.status)
+    if state == INTERRUPTED and result.status is RunState.PAUSED:
         state = "paused, interrupted"  # it stays paused though no process leads it
     yield f"{result.id}  {state}  {task_counts(result)}  {one_line(result.request)}"
     if result.parked:
@@ -164,10 +173,14 @@ def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) 
 
 
 def _interrupted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
-    """Why no process that serves takes over a run that nobody leads."""
-    if found.status != "interrupted" or found.result.parked:
+    """How a run goes on that nobody leads, and why no process that serves takes it over."""
+    is_left = found.status == INTERRUPTED or (found.status == WAITING and found.leader is None)
+    if not is_left or found.result.parked or found.result.approach is Approach.POOL:
         return
     resume = resume_words(found.result, Choice(journal=os.fspath(place)))
+    if found.status == WAITING and not (found.is_abandoned and standing.servers):
+        yield f"    no process leads it; once it is answered, go on with: {resume}"
+        return
     if not found.is_abandoned:
         yield f"    not taken over, because it was released on purpose; go on with: {resume}"
         return
@@ -199,12 +212,17 @@ def _since(at: datetime | None) -> str:
 
 def _wait_words(group: Sequence[WaitReason], answered: Mapping[str, str], journal: str) -> str:
     """What several tasks wait for, said once, and what ends the wait where a person can."""
-    wait = group[0]
+    wait = replace(group[0], task=_waiting_name(group[0]))
     words = wait.words(others=len(group) - 1)
     if wait.question in answered:
         return f"{wait.task} is answered: {answered[wait.question]}; it goes on when the run is led"
     is_personal = wait.cause in (Cause.PERSON, Cause.PAUSE)
     return f"{words}; end it with: {way_out(wait, journal)}" if is_personal else words
+
+
+def _waiting_name(wait: WaitReason) -> str:
+    """What waits: of a system task that asks, the run."""
+    return asker_name(wait.task) if wait.cause is Cause.PERSON else task_name(wait.task)
 
 
 def _facts(found: FoundRun, standing: _Standing) -> dict[str, Any]:

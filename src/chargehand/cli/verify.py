@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import click
 
 from chargehand.cli import output
-from chargehand.cli.find_run import find_begun
+from chargehand.cli.find_run import chosen_run, heads_of, refuse_submitted
 from chargehand.cli.options import journal_option, json_option
-from chargehand.errors import JournalDamaged, UsageError
-from chargehand.journal.open_journal import open_journal
-from chargehand.journal.verify import Finding, verified
+from chargehand.errors import JournalDamaged, UnknownRun, UsageError
+from chargehand.journal.base import FORGOTTEN
+from chargehand.journal.open_journal import open_to_check
+from chargehand.journal.verify import CheckedJournal, Finding, verified
 from chargehand.presentation.plain_text import one_line
 from chargehand.settings import JournalPlace, journal_place
 
@@ -25,6 +26,7 @@ def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
 
     Of runs that retention deleted there is nothing to check.
     Says of each run that is not whole what is wrong and what can be saved. Exit code 1 if any is not.
+    A check changes nothing: a journal that is refused as damaged is refused afterwards, too.
     """
     place = journal_place(journal)
     if not place.exists():
@@ -37,28 +39,40 @@ def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
             output.result(_in_words(each))
     broken = [each for each in found if each.faults]
     if not as_json:
-        parts = [_counted([each for each in found if not each.board], "runs")]
+        parts = [_counted([each for each in found if each.run], "runs")]
         if boards := [each for each in found if each.board]:
             parts.append(_counted(boards, "named boards"))
         whole = f"{' and '.join(parts)} are whole"
+        if any(each.is_of_whole for each in broken):
+            whole += "; the journal as a whole is damaged, and was left as it is"
         output.say(f"{place}: {whole}" + ("" if broken else "; nothing is wrong"))
     if broken:
         sys.exit(1)
 
 
 async def _check(place: JournalPlace, typed: str | None) -> list[Finding]:
-    found: list[Finding] = []
     try:
-        journal = open_journal(place)
+        check = open_to_check(place)
     except JournalDamaged as error:
-        found.append(Finding(run="", faults=(str(error),)))
-        journal = open_journal(place, accept_damage=True)
+        return [Finding(faults=(str(error),))]
+    found = [Finding(faults=check.faults)] if check.faults else []
     try:
-        only = None if typed is None else await find_begun(typed, place)
-        found += [each async for each in verified(journal, only)]
+        only = None if typed is None else await _begun(check.journal, typed, place)
+        async for each in verified(check.journal, only):
+            found.append(each)  # noqa: PERF401 - those before one that raises are kept
+    except JournalDamaged as error:
+        found.append(Finding(faults=(str(error),)))
     finally:
-        await journal.close()
+        await check.journal.close()
     return found
+
+
+async def _begun(journal: CheckedJournal, typed: str, place: JournalPlace) -> str:
+    """The id of the run that is meant, as this journal tells it, which may be one that cannot be used."""
+    deleted = {head.stream for head in await journal.heads() if head.is_forgotten}
+    if typed in deleted:
+        raise UnknownRun(typed, FORGOTTEN)
+    return refuse_submitted(chosen_run(typed, await heads_of(journal), place)).stream
 
 
 def _counted(found: Sequence[Finding], what: str) -> str:

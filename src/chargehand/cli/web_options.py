@@ -10,16 +10,14 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.options import journal_option, json_option
-from chargehand.journal.dsn import is_dsn
 from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens, Scope
-from chargehand.settings import Choice, journal_place
+from chargehand.settings import Choice, token_file_beside
 
 if TYPE_CHECKING:
     from chargehand.server.http.web_server import WebOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 OFF = "off"
-TOKENS = "tokens.json"
 INSTALL = "pip install 'chargehand[server]'"
 
 
@@ -100,15 +98,6 @@ def web_options_of(options: dict[str, Any], choice: Choice) -> "WebOptions | Non
         source=choice.source(),
         **given,
     )
-
-
-def token_file_beside(journal: str) -> Path:
-    """Where the tokens of a journal's server are kept."""
-    place = os.fspath(journal_place(journal))
-    if is_dsn(place):
-        state = os.environ.get("XDG_STATE_HOME", "") or str(Path.home() / ".local" / "state")
-        return Path(state) / "chargehand" / TOKENS
-    return Path(place.removeprefix("sqlite:")).absolute().parent / TOKENS
 
 
 def _place(http: str) -> tuple[str, int]:

@@ -26,9 +26,11 @@ from chargehand.errors import (
     UnknownRun,
     UsageError,
 )
-from chargehand.facts.answer import Claim, Gap
+from chargehand.facts.answer import BY_RULES, Claim, Gap
 from chargehand.facts.events import RunStatus
+from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan
+from chargehand.roles.json_output import typed
 
 T = TypeVar("T")
 #: seconds before the first, and the last, try to connect again; after so many in a row it gives up
@@ -44,9 +46,12 @@ class RemoteResult(Struct, frozen=True, kw_only=True):
 
     id: str
     status: str
-    #: as text
-    answer: str
-    #: as JSON; text stays text
+    #: text, or of a run with structured output the object: of the type that was given as `output`, else JSON. None if
+    #: there is no answer
+    answer: Any
+    #: the answer as text; empty if there is none
+    text: str = ""
+    #: the answer as JSON; text stays text
     answer_json: Any = None
     claims: tuple[Claim, ...] = ()
     gaps: tuple[Gap, ...] = ()
@@ -54,6 +59,11 @@ class RemoteResult(Struct, frozen=True, kw_only=True):
     usage: dict[str, float] = {}
     #: untrusted sources that the answer derives from
     taint: tuple[str, ...] = ()
+
+    @property
+    def output(self) -> Any:
+        """The answer, by the name that it has in the result of a local run."""
+        return self.answer
 
     @property
     def has_ended(self) -> bool:
@@ -97,8 +107,8 @@ class Client:
     """A client of the HTTP API. Use it in `async with`, or one call at a time with `run_sync`.
 
     The token is taken from `token`, `token_file`, the environment (CHARGEHAND_TOKEN,
-    CHARGEHAND_TOKEN_FILE) or the keyring, in this order. `ca_file` is for a server with a certificate of
-    its own.
+    CHARGEHAND_TOKEN_FILE), the keyring, or for a server on this machine the file `tokens.json` beside its
+    journal, in this order. `ca_file` is for a server with a certificate of its own.
     """
 
     def __init__(
@@ -113,7 +123,7 @@ class Client:
             raise UsageError(f"{url!r} is no address of a server; give http://… or https://…")
         self.url = url.partition("#")[0].rstrip("/")
         fragment = url.partition("#token=")[2]
-        self._token = find_token(self.url, token or fragment, token_file)
+        self._token, self._token_source = find_token(self.url, token or fragment, token_file)
         self._tls = ssl.create_default_context(cafile=os.fspath(ca_file)) if ca_file else True
         self._session: aiohttp.ClientSession | None = None
 
@@ -138,8 +148,13 @@ class Client:
     # runs
 
     async def submit(self, request: str | Plan, **options: Any) -> str:
-        """Begin a run and return its id. Options are those of `POST runs`: key, priority, limits, review_plan, …"""
+        """Begin a run and return its id. Options are those of `POST runs`: key, priority, limits, review_plan, …
+
+        `output` may also be a type: a Pydantic model or a dataclass.
+        """
         body: dict[str, Any] = dict(options)
+        if body.get("output") is not None:
+            body["output"] = shape_of(body["output"])
         if isinstance(request, Plan):
             body["plan"] = Raw(request.to_json(indent=None).encode())
         else:
@@ -148,22 +163,23 @@ class Client:
 
     async def run(self, request: str | Plan, **options: Any) -> RemoteResult:
         """Begin a run, wait for its end, and return the result."""
-        return await self.wait(await self.submit(request, **options))
+        run = await self.submit(request, **options)
+        return await self.wait(run, output=options.get("output"))
 
     def run_sync(self, request: str | Plan, **options: Any) -> RemoteResult:
         """`run` for callers without an event loop."""
         return self._sync(self.run(request, **options))
 
-    async def wait(self, run: str) -> RemoteResult:
-        """The result of a run, once it has ended."""
+    async def wait(self, run: str, *, output: Any = None) -> RemoteResult:
+        """The result of a run, once it has ended; `output` is the type that the run was started with."""
         async for _ in self.events(run):
             pass
-        return await self.result(run)
+        return await self.result(run, output=output)
 
-    async def result(self, run: str) -> RemoteResult:
-        """What a run came to, or how far it is."""
+    async def result(self, run: str, *, output: Any = None) -> RemoteResult:
+        """What a run came to, or how far it is; `output` is the type that the run was started with."""
         told = await self._call("GET", f"runs/{_part(run)}/result", about=run)
-        return msgspec.convert({"id": run, **told}, RemoteResult)
+        return _result_of(run, told, output)
 
     async def runs(self, **options: Any) -> list[dict[str, Any]]:
         """Runs, the newest first; options are those of `GET runs`: state, q, limit."""
@@ -341,9 +357,18 @@ class Client:
                 method, url, data=data, params=sent, ssl=self._tls, allow_redirects=False,
                 headers={**own, **(headers or {})} if body is not None else {},
             ) as reply:  # fmt: skip
-                return _read(reply.status, await reply.read(), self.url, about)
+                return self._read(reply.status, await reply.read(), about)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(self.url, error) from error
+
+    def _read(self, status: int, body: bytes, about: str) -> Any:
+        try:
+            return _read(status, body, self.url, about)
+        except ServerRefused as error:
+            if error.status != 401:
+                raise
+            words = f"{error}; the token came from {self._token_source}"
+            raise ServerRefused(words, status=error.status, kind=error.kind) from None
 
     async def _frames(
         self, run: str, after: int, *, tokens: bool
@@ -355,7 +380,7 @@ class Client:
                 url, params=params, ssl=self._tls, allow_redirects=False
             ) as reply:
                 if reply.status != 200:
-                    _read(reply.status, await reply.read(), self.url, run)
+                    self._read(reply.status, await reply.read(), run)
                 async for frame in _frames_in(reply.content):
                     yield frame
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -372,6 +397,15 @@ async def _frames_in(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, 
             fields = dict(line.split(b": ", 1) for line in frame.split(b"\n") if b": " in line)
             if b"data" in fields:
                 yield fields.get(b"event", b"").decode(), msgspec.json.decode(fields[b"data"])
+
+
+def _result_of(run: str, told: dict[str, Any], output: Any) -> RemoteResult:
+    answer, text = told["answer_json"], told["answer"] or ""
+    found = msgspec.convert({"id": run, **told, "answer": answer, "text": text}, RemoteResult)
+    # An answer that rules composed has not the type that was asked for: it lists the results so far.
+    if output is None or answer is None or told["composed_by"] == BY_RULES:
+        return found
+    return msgspec.structs.replace(found, answer=typed(output, answer))
 
 
 def _plan_of(told: dict[str, Any]) -> RemotePlan:

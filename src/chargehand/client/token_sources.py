@@ -1,9 +1,11 @@
 """Where a client finds its token."""
 
 import os
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,9 +14,14 @@ from msgspec import Struct
 from chargehand.errors import UsageError
 
 TOKEN_VARIABLE, FILE_VARIABLE = "CHARGEHAND_TOKEN", "CHARGEHAND_TOKEN_FILE"
-#: below the working folder, as `chargehand serve` writes it
-USUAL_FILE = Path(".chargehand") / "tokens.json"
 KEYRING = "chargehand"
+
+
+class FoundToken(NamedTuple):
+    """A token, and where it was found."""
+
+    text: str
+    source: str
 
 
 class _Kept(Struct):
@@ -26,39 +33,53 @@ class _File(Struct):
     tokens: list[_Kept] = []
 
 
-def find_token(url: str, token: str = "", token_file: str | os.PathLike[str] = "") -> str:
+def find_token(url: str, token: str = "", token_file: str | os.PathLike[str] = "") -> FoundToken:
     """The token for a server: as given, from a file, from the environment, from the keyring.
 
-    Without any of these, the one that `chargehand serve` keeps below the working folder, if the server is
-    on this machine.
+    Without any of these, the one that `chargehand serve` keeps beside its journal, if the server is on this
+    machine and the journal is where it usually is.
     """
     if token:
-        return token
+        return FoundToken(token, "the token that was given")
     if token_file:
         return _in_file(Path(token_file))
     if given := os.environ.get(TOKEN_VARIABLE, "").strip():
-        return given
+        return FoundToken(given, f"the environment variable {TOKEN_VARIABLE}")
     if named := os.environ.get(FILE_VARIABLE, "").strip():
         return _in_file(Path(named))
     if kept := _in_keyring(url):
-        return kept
+        return FoundToken(kept, "the keyring")
     is_here = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
-    if is_here and USUAL_FILE.exists():
-        return _in_file(USUAL_FILE)
+    usual = list(dict.fromkeys(_usual_files())) if is_here else []
+    for file in usual:
+        if file.exists():
+            return _in_file(file)
+    looked = f" (looked for {', '.join(map(str, usual))})" if usual else ""
     raise UsageError(
-        f"there is no token for {url}: set {TOKEN_VARIABLE}, or name the file that holds it "
+        f"there is no token for {url}{looked}: set {TOKEN_VARIABLE}, or name the file that holds it "
         f"({FILE_VARIABLE}); chargehand serve prints it when it starts"
     )
 
 
-def _in_file(path: Path) -> str:
+def _usual_files() -> Iterator[Path]:
+    """Where `chargehand serve` keeps its tokens: beside its journal, which lies here or where it does by default."""
+    # Here, since few clients need it and it is slow to import.
+    from chargehand.settings import JOURNAL, JOURNAL_VARIABLE, token_file_beside
+
+    if named := os.environ.get(JOURNAL_VARIABLE, ""):
+        yield token_file_beside(named)
+    yield token_file_beside(JOURNAL.name)
+    yield token_file_beside(str(JOURNAL))
+
+
+def _in_file(path: Path) -> FoundToken:
     """The token in a file: the text itself, or the owner's of a server's token file."""
     try:
         data = path.read_bytes().strip()
     except OSError as error:
         raise UsageError(f"the token cannot be read from {path}: {error.strerror}") from None
     if not data.startswith(b"{"):
-        return data.decode("ascii", "replace")
+        return FoundToken(data.decode("ascii", "replace"), str(path))
     try:
         kept = msgspec.json.decode(data, type=_File)
     except msgspec.MsgspecError as error:
@@ -68,7 +89,7 @@ def _in_file(path: Path) -> str:
         raise UsageError(
             f"{path} holds digests only; give the token that was printed when it was made"
         )
-    return found
+    return FoundToken(found, str(path))
 
 
 def _in_keyring(url: str) -> str:

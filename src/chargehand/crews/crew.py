@@ -1,13 +1,14 @@
 """A crew as a value, and the one rule that every crew keeps: no tool in two hands unless it says so."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.rate_limiter import Rates
+from chargehand.decisions.worker_slots import Balance
 from chargehand.errors import UsageError
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
@@ -41,6 +42,8 @@ class Crew:
     #: what is done when a task of a worker fails that says nothing of it itself
     on_failure: OnFailure | None = None
     parallel: int | Elastic | None = None
+    #: which of several suitable workers gets a task; their `weight` counts under WEIGHTED only
+    balance: Balance | str = Balance.LEAST_BUSY
     journal: str = ""
     prompts: Path | None = None
     retry: RetryPolicy | None = None
@@ -68,6 +71,39 @@ class Crew:
 
 Hand: TypeAlias = "Member | Crew"
 """A member of a crew: an LLM worker, a function, or a crew of its own."""
+
+
+def nested_crews(crew: Crew) -> Iterator[Crew]:
+    """The crews among its workers, and those nested in them."""
+    for worker in crew.workers:
+        if isinstance(worker, Crew):
+            yield worker
+            yield from nested_crews(worker)
+
+
+def all_rates(crew: Crew) -> dict[str, Rates]:
+    """The rate limits of a crew and of those nested in it, by account: the lowest of each."""
+    return joined_rates(
+        (account, rates)
+        for each in (crew, *nested_crews(crew))
+        for account, rates in each.rates.items()
+    )
+
+
+def joined_rates(agreed: Iterable[tuple[str, Rates]]) -> dict[str, Rates]:
+    """Rate limits by account; where there are several for one account, the lowest of each kind."""
+    found: dict[str, Rates] = {}
+    for account, rates in agreed:
+        found[account] = found[account].stricter(rates) if account in found else rates
+    return found
+
+
+def unused_when_nested(crew: Crew) -> list[str]:
+    """The settings of a crew that have no effect below another one.
+
+    Its runs are in the journal of the outermost crew, and its requests are planned, not routed.
+    """
+    return [key for key in ("journal", "retention", "default") if getattr(crew, key)]
 
 
 def _refuse_same_names(workers: Sequence[Hand], origin: str) -> None:

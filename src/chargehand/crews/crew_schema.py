@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from chargehand.decisions.worker_slots import Balance
 from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
 from chargehand.facts.sizes import size_of
@@ -158,6 +159,8 @@ class CrewForm(CrewTable):
     description: str = ""
     model: ModelName | None = None
     parallel: Places | None = None
+    #: which of several suitable workers gets a task
+    balance: Annotated[Balance, Field(strict=False)] = Balance.LEAST_BUSY
     journal: str = ""
     prompts: str | None = None
     share: list[str] = []
@@ -210,16 +213,14 @@ class WorkerForm(CrewTable):
     def _is_of_one_kind(self) -> "WorkerForm":
         said = self.model_fields_set
         if self.function is not None and self.crew is not None:
-            raise ValueError("is a function or a crew, not both; take one of the two away")
+            raise ValueError("is a function or a crew, not both; remove one of the two")
         if self.function is None and self.process:
             raise ValueError("only a function runs in a process of its own; drop process")
         if self.function is not None or self.crew is not None:
             kind = "a function" if self.function is not None else "a crew"
             only = said & _OF_MINDS if self.function is not None else said - _OF_CREWS
             if only:
-                raise ValueError(
-                    f"is {kind}, which has no {', '.join(sorted(only))}; take that away"
-                )
+                raise ValueError(f"is {kind}, which has no {', '.join(sorted(only))}; remove that")
         elif not self.name.strip() or not self.description.strip():
             raise ValueError("needs a name and a description; the planner chooses by them")
         return self
@@ -361,4 +362,4 @@ def _unknown_key(location: Sequence[int | str]) -> str:
     known = list(table.model_fields)
     close = difflib.get_close_matches(str(location[-1]), known, n=1)
     meant = f"did you mean {close[0]!r}? " if close else ""
-    return f"is not known here; {meant}known are {', '.join(known)}"
+    return f"is not a known key; {meant}the keys are {', '.join(known)}"

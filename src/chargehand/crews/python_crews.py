@@ -42,7 +42,7 @@ def load(reference: str, folder: Path) -> Any:
     where, colon, name = reference.rpartition(":")
     if not colon or not where or not name:
         raise UsageError(
-            f"{reference!r} names nothing in Python; write path.py:name or module:name"
+            f"{reference!r} is not a reference to Python; write path.py:name or module:name"
         )
     module = _module(where, folder)
     found: Any = module

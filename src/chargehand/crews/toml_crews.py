@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from chargehand.crews.crew import Crew, Hand
+from chargehand.crews.crew import Crew, Hand, joined_rates
 from chargehand.crews.crew_schema import (
     CrewFile,
     CrewForm,
@@ -56,14 +56,14 @@ StandIn: TypeAlias = Callable[[str, Callable[[], Model]], Model]
 
 def toml_crew(
     path: Path,
-    files: Sequence[Path] = (),
+    files: Sequence[Path] | None = (),
     above: Sequence[Path] = (),
     stand_in: StandIn | None = None,
 ) -> Crew:
     """The crew in this file. Paths in it are relative to the file's folder.
 
-    `files` are what its tools for files and data read where it does not say so itself; `above` are
-    the crew files that this one is nested in. `stand_in` opens the models of `[models.NAME]` in its own way.
+    `files` are what its tools for files and data read where it does not say so itself; None: the
+    working folder. `above` are the crew files that this one is nested in. `stand_in` opens the models of `[models.NAME]` in its own way.
     """
     place = path.expanduser().resolve()
     if place in above:
@@ -94,7 +94,7 @@ class _Reader:
         self,
         path: Path,
         form: CrewFile,
-        files: Sequence[Path],
+        files: Sequence[Path] | None,
         above: Sequence[Path],
         stand_in: StandIn | None,
     ) -> None:
@@ -138,6 +138,7 @@ class _Reader:
             settings=_made_of(ModelSettings, crew.settings),
             limits=_made_of(Limits, crew.limits),
             parallel=_places(crew.parallel),
+            balance=crew.balance,
             journal=str(self._folder / crew.journal) if crew.journal else "",
             retry=_made_of(RetryPolicy, crew.retry),
             retention=_made_of(Retention, crew.retention),
@@ -181,12 +182,13 @@ class _Reader:
         return open_model(form.model, base_url=form.base_url, key=key)
 
     def _rates(self) -> dict[str, Rates]:
-        rates: dict[str, Rates] = {}
-        for name, form in self._form.models.items():
-            agreed = _made_of(Rates, form, "requests", "tokens", "concurrency")
-            if agreed is not None:
-                rates[self._opened(name).account] = agreed
-        return rates
+        agreed = [
+            (name, _made_of(Rates, form, "requests", "tokens", "concurrency"))
+            for name, form in self._form.models.items()
+        ]
+        return joined_rates(
+            (self._opened(name).account, rates) for name, rates in agreed if rates is not None
+        )
 
     def _worker(self, form: WorkerForm) -> Hand:
         if form.crew is not None:

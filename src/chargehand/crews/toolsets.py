@@ -3,12 +3,14 @@
 import dataclasses
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chargehand.crews.crew_schema import ServerForm, ToolsetForm
 from chargehand.crews.python_crews import load
+from chargehand.crews.working_folder import working_folder
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.durations import length_of
 from chargehand.tools.base import Tool
@@ -26,7 +28,7 @@ class Toolsets:
         self,
         *,
         folder: Path,
-        files: Sequence[Path],
+        files: Sequence[Path] | None,
         sets: Mapping[str, ToolsetForm],
         servers: Sequence[ServerForm],
     ) -> None:
@@ -66,11 +68,22 @@ class Toolsets:
             raise UsageError(
                 f"[tools.{name}] needs use = one of {', '.join(repr(each) for each in BUILT_IN)}"
             )
-        places = [self._folder / place for place in form.folders] or list(self._files)
-        made = _made(kind, form, places, destinations)
+        made = _made(kind, form, partial(self._places, form, kind), destinations)
         if not form.prefix:
             return made
         return tuple(dataclasses.replace(each, name=form.prefix + each.name) for each in made)
+
+    def _places(self, form: ToolsetForm, kind: str) -> list[Path]:
+        """What a set of tools may read: its own folders, or else what the user named."""
+        if form.folders:
+            return [self._folder / place for place in form.folders]
+        files = [working_folder()] if self._files is None else list(self._files)
+        if not files:
+            raise UsageError(
+                f"tools of {kind} have nothing to read; name it with --files PATH, "
+                f'or with [tools.{kind}] folders = ["…"]'
+            )
+        return files
 
     def _of_server(self, server: ServerForm) -> tuple[Tool, ...]:
         if server.name not in self._listed:
@@ -91,23 +104,28 @@ class Toolsets:
             try:
                 self._listed[server.name] = tuple(opened.tools_sync())
             except ToolError as error:
-                raise UsageError(f"MCP server {server.name!r} tells no tools: {error}") from error
+                raise UsageError(
+                    f"MCP server {server.name!r} did not list its tools: {error}"
+                ) from error
         return self._listed[server.name]
 
 
 def _made(
-    kind: str, form: ToolsetForm, places: Sequence[Path], destinations: Sequence[str]
+    kind: str,
+    form: ToolsetForm,
+    places: Callable[[], Sequence[Path]],
+    destinations: Sequence[str],
 ) -> tuple[Tool, ...]:
     """A built-in set on the terms of a crew file. Imports only what it is made of."""
     match kind:
         case "files":
             from chargehand.tools.files import files
 
-            return files(_some(places, kind), hidden=form.hidden, trusted=form.trusted)
+            return files(places(), hidden=form.hidden, trusted=form.trusted)
         case "data":
             from chargehand.tools.sql_tables import data
 
-            return data(_some(places, kind), hidden=form.hidden, trusted=form.trusted)
+            return data(places(), hidden=form.hidden, trusted=form.trusted)
         case "web":
             from chargehand.tools.web import web
 
@@ -125,15 +143,6 @@ def _made(
             from chargehand.tools.calculator import maths
 
             return maths()
-
-
-def _some(places: Sequence[Path], kind: str) -> Sequence[Path]:
-    if not places:
-        raise UsageError(
-            f"tools of {kind} have nothing to read; name it with --files PATH, "
-            f'or with [tools.{kind}] folders = ["…"]'
-        )
-    return places
 
 
 def _chosen(tools: Sequence[Tool], wanted: str, reference: str) -> Sequence[Tool]:

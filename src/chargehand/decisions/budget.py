@@ -10,8 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.hedging import hedged, is_hedge
-from chargehand.decisions.system_tasks import ANSWER
+from chargehand.decisions.system_tasks import ANSWER, hedged, is_hedge
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -24,8 +23,9 @@ from chargehand.facts.events import (
     StepFinished,
     StepStarted,
     TaskAdded,
+    tasks_added_by,
 )
-from chargehand.facts.limits import Limits, TaskLimits
+from chargehand.facts.limits import Limits, TaskLimits, has_caps
 from chargehand.facts.outcome import NO_USAGE, Done, Usage
 from chargehand.facts.plan import item_of
 
@@ -39,11 +39,6 @@ NESTED = "run"
 ANSWER_SHARE = 0.1
 
 _Step: TypeAlias = tuple[str, int, str, int]
-
-
-def has_caps(limits: Limits | TaskLimits) -> bool:
-    """Whether anything that can be spent is limited."""
-    return limits.money is not None or limits.tokens is not None or limits.calls is not None
 
 
 def runs_below(history: Iterable[Event]) -> list[str]:
@@ -305,14 +300,7 @@ def _whose_caps(task: str) -> str:
 
 def task_caps(event: PlanAdopted | TaskAdded | PlanAmended) -> dict[str, TaskLimits]:
     """The caps of those tasks in this event that have some."""
-    match event:
-        case PlanAdopted():
-            tasks = event.plan.tasks
-        case TaskAdded():
-            tasks = (event.task,)
-        case PlanAmended():
-            tasks = event.added
-    return {task.id: task.limits for task in tasks if has_caps(task.limits)}
+    return {task.id: task.limits for task in tasks_added_by(event) if has_caps(task.limits)}
 
 
 def _caps_of(limits: Limits | TaskLimits, held: Usage) -> "Iterator[tuple[str, float, float]]":

@@ -6,29 +6,63 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
-from chargehand.facts.argument_checks import CheckedKeywords, count, duration
+from chargehand.facts.argument_checks import CheckedKeywords, count, duration_or_none
+
+
+class BreakerFigures(Struct, frozen=True, kw_only=True):
+    """A policy with nothing left open."""
+
+    failures: int
+    rest: float
+    longest_rest: float
+
+
+#: of a model provider
+OF_PROVIDERS = BreakerFigures(failures=5, rest=15.0, longest_rest=300.0)
+#: of a worker: it works on many things at once, so that one blip is many failures in a row
+OF_WORKERS = BreakerFigures(failures=10, rest=5.0, longest_rest=60.0)
 
 
 class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
-    """When a circuit breaker opens, and for how long."""
+    """When a circuit breaker opens, and for how long.
+
+    None: 10 failures, 5 s and 60 s for a worker (`Supervisor(breaker=…)`), and 5 failures, 15 s
+    and 300 s for a model provider (`ModelGateway(breaker=…)`).
+    """
 
     #: in a row; 0: it never opens
-    failures: int = 5
+    failures: int | None = None
     #: seconds, or a `timedelta`; doubled each time a probe fails
-    rest: float = 15.0
-    longest_rest: float = 300.0
+    rest: float | None = None
+    longest_rest: float | None = None
 
     def __post_init__(self) -> None:
-        count(self.failures, "BreakerPolicy: failures")
+        if self.failures is not None:
+            count(self.failures, "BreakerPolicy: failures")
         for field in ("rest", "longest_rest"):
-            given = duration(getattr(self, field), f"BreakerPolicy: {field}", may_be_zero=True)
-            force_setattr(self, field, given.total_seconds())
-        if not 0 < self.rest <= self.longest_rest:
+            what = f"BreakerPolicy: {field}"
+            given = duration_or_none(getattr(self, field), what, may_be_zero=True)
+            force_setattr(self, field, None if given is None else given.total_seconds())
+            if given is not None and not given:
+                raise UsageError(f"{what}=0 must be more than 0; failures=0 turns the breaker off")
+        if self.rest and self.longest_rest and self.rest > self.longest_rest:
             raise UsageError(
-                f"BreakerPolicy(failures={self.failures}, rest={self.rest:g}, longest_rest="
-                f"{self.longest_rest:g}): rest must be more than 0 and no longer than "
-                "longest_rest"
+                f"BreakerPolicy(rest={self.rest:g}, longest_rest={self.longest_rest:g}): "
+                "rest must be no longer than longest_rest"
             )
+
+    def over(self, usual: BreakerFigures) -> BreakerFigures:
+        """These figures, and the usual ones for those that are not given.
+
+        A given rest may be longer than the usual longest one, and the other way round.
+        """
+        rest, longest = self.rest, self.longest_rest
+        if rest is None:
+            rest = usual.rest if longest is None else min(usual.rest, longest)
+        if longest is None:
+            longest = max(usual.longest_rest, rest)
+        failures = usual.failures if self.failures is None else self.failures
+        return BreakerFigures(failures=failures, rest=rest, longest_rest=longest)
 
 
 class BreakerState(StrEnum):
@@ -42,12 +76,12 @@ class BreakerState(StrEnum):
 class Breaker:
     """Pure: instants are seconds on a steady clock and come from the caller."""
 
-    def __init__(self, policy: BreakerPolicy | None = None) -> None:
-        self._policy = policy or BreakerPolicy()
+    def __init__(self, figures: BreakerFigures) -> None:
+        self._figures = figures
         self.state = BreakerState.CLOSED
         self.last_error = ""
         self._failures = 0
-        self._rest = self._policy.rest
+        self._rest = self._figures.rest
         self._opens_until = 0.0
 
     def wait(self, now: float) -> float:
@@ -73,16 +107,16 @@ class Breaker:
     def succeed(self) -> None:
         self.state = BreakerState.CLOSED
         self._failures = 0
-        self._rest = self._policy.rest
+        self._rest = self._figures.rest
 
     def fail(self, now: float, error: str) -> None:
         """A call failed in a way that speaks against whoever was called."""
         self._failures += 1
         self.last_error = error
         if self.state is BreakerState.HALF_OPEN:
-            self._rest = min(self._rest * 2, self._policy.longest_rest)
+            self._rest = min(self._rest * 2, self._figures.longest_rest)
             self._open(now)
-        elif self.state is BreakerState.CLOSED and 0 < self._policy.failures <= self._failures:
+        elif self.state is BreakerState.CLOSED and 0 < self._figures.failures <= self._failures:
             self._open(now)
 
     def withdraw(self) -> None:

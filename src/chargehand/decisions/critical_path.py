@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
-from chargehand.decisions.hedging import hedged, is_hedge
-from chargehand.decisions.system_tasks import ITEMS, PLAN, REFINE, is_system_task
+from chargehand.decisions.system_tasks import ITEMS, PLAN, REFINE, hedged, is_hedge, is_system_task
 from chargehand.decisions.trace_types import AttemptSpan, NeedLink
 from chargehand.facts.events import (
     AttemptFinished,

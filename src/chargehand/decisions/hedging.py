@@ -13,12 +13,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chargehand.decisions.duration_estimates import WorkTimes
+from chargehand.decisions.system_tasks import HEDGE, is_hedge
 from chargehand.decisions.task_graph import TaskNode
 from chargehand.facts.commands import Command, SetTimer
 from chargehand.facts.events import Effect, HedgeDue, Pace, StepStarted
 from chargehand.facts.plan import Task
 
-HEDGE = "@hedge"
 #: an attempt that takes so many times as long as its worker usually takes is a straggler
 FACTOR = 2
 #: nothing shorter is worth a second attempt
@@ -27,20 +27,10 @@ LEAST = timedelta(seconds=1)
 LAST = 1_000_000
 
 
-def is_hedge(task: str) -> bool:
-    """Whether a task of this id is a second attempt at another."""
-    return task.startswith(HEDGE)
-
-
 def hedge_of(task: Task, attempt: int) -> Task:
     """The task that does the same beside this attempt."""
     id_ = f"{HEDGE}:{task.id}:{attempt}"
     return replace(task, id=id_, hedge=False, optional=True, deadline=None, on_failure=None)
-
-
-def hedged(task: str) -> str:
-    """The task that a hedge is for."""
-    return task.removeprefix(f"{HEDGE}:").rpartition(":")[0]
 
 
 def patience_with(

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from chargehand.decisions.budget import Account, has_caps, task_caps
+from chargehand.decisions.budget import Account
 from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.schedule import Schedule
 from chargehand.errors import InternalError
@@ -24,8 +24,9 @@ from chargehand.facts.events import (
     StepFinished,
     StepStarted,
     TaskAdded,
+    tasks_added_by,
 )
-from chargehand.facts.limits import Limits
+from chargehand.facts.limits import Limits, has_caps
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.value import Value
@@ -164,9 +165,12 @@ class LiveRun:
                 self.account = Account(
                     event.limits, keeps_back=event.answers, above=self._above, run=event.run
                 )
-        elif isinstance(event, (PlanAdopted, TaskAdded, PlanAmended)) and task_caps(event):
-            self.account = Account(self.schedule.limits)
-            self.account.apply(event)
+        elif isinstance(event, (PlanAdopted, TaskAdded, PlanAmended)):
+            # No generator: this is asked of every task of every plan.
+            capped = [task for task in tasks_added_by(event) if has_caps(task.limits)]
+            if capped:
+                self.account = Account(self.schedule.limits)
+                self.account.apply(event)
 
 
 _OPENS_ACCOUNT = {RunRequested, PlanAdopted, TaskAdded, PlanAmended}

@@ -156,13 +156,7 @@ def forecast(
         cost=sum(outlook.prices.get(_who(task), 0.0) for task in work),
         unpriced=tuple(name for name in names if name not in outlook.prices),
         guessed=tuple(_guessed(plan, places, outlook)),
-        guessed_items=tuple(
-            task.id
-            for task in plan.tasks
-            if task.for_each is not None
-            and not isinstance(task.for_each, list)
-            and task.id not in outlook.items
-        ),
+        guessed_items=tuple(_guessed_items(plan, outlook)),
         critical=_critical(simulations),
         typical=_at(simulations, 0.5),
         sweep=sweep,
@@ -218,6 +212,14 @@ def _spread(mean: float, spread: float, dice: Random) -> float:
     """A draw around a mean, skewed as lengths are: most are shorter, a few much longer."""
     variance = math.log(1 + spread**2)
     return mean * dice.lognormvariate(-variance / 2, math.sqrt(variance))
+
+
+def _guessed_items(plan: Plan, outlook: Outlook) -> Iterator[str]:
+    """The tasks over a list that is not known yet, nor how long it was in past runs."""
+    for task in plan.tasks:
+        is_open = task.for_each is not None and not isinstance(task.for_each, list)
+        if is_open and task.id not in outlook.items:
+            yield task.id
 
 
 def _guessed(plan: Plan, places: Sequence[Place], outlook: Outlook) -> Iterator[str]:

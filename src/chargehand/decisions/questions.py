@@ -18,6 +18,9 @@ from chargehand.facts.failure_policy import ABOUT_BUDGET, RAISE_TO, STOP
 from chargehand.facts.outcome import Question
 from chargehand.facts.value import Value
 
+#: dollars; smaller amounts are told with two figures, not in cents
+LEAST_CENTS = 0.1
+
 
 def patience(node: TaskNode) -> list[Command]:
     """The timer of a question that waits for so long and no longer."""
@@ -38,16 +41,40 @@ def budget_question(run: str, task: str, short: Shortage) -> Question:
     spent = {"limit": short.limit, "cap": cap, "spent": amount_of(short.limit, short.account.spent)}
     return Question(
         id=f"{run}:{task}:more",
-        text=(
-            f"The budget is used up: {short}. Nothing new is started. Answer {STOP!r} to have the answer made "
-            f"of what there is, or '{RAISE_TO}: <amount>' to set Limits({short.limit}=…) anew and go on."
-        ),
+        text=_asking_words(short, spent["spent"], cap),
         about=ABOUT_BUDGET,
         choices=(STOP,),
         telling=RAISE_TO,
         default=STOP,
         evidence=Value.of(spent),
     )
+
+
+def _asking_words(short: Shortage, spent: float, cap: float) -> str:
+    """What was spent of what, what is asked, what to type, and what happens until then."""
+    limit, more = short.limit, max(2 * cap, cap + short.want)
+    spent_words, cap_words = _amount(limit, spent), _amount(limit, cap)
+    if limit != "money":
+        spent_words = spent_words.partition(" ")[0]  # 9 of 9 calls
+    want, left = _amount(limit, short.want), _amount(limit, max(short.left, 0))
+    needs = (
+        "" if limit == "calls" else f" The next call may need {want}, and {left} is left for it."
+    )
+    return (
+        f"The budget is used up: {spent_words} of {cap_words} spent.{needs} May the run spend more? "
+        f"Type '{RAISE_TO}: {more:.12g}' (or another amount) to set the budget to {_amount(limit, more)} and go on. "
+        f"Type '{STOP}' to get an answer made of what there is. "
+        "Until somebody answers, the run waits and nothing new starts."
+    )
+
+
+def _amount(limit: str, amount: float) -> str:
+    """So much of what is limited, in words."""
+    if limit == "money":
+        if amount >= LEAST_CENTS or not amount:
+            return f"${amount:.2f}"
+        return f"${float(f'{amount:.2g}'):.12f}".rstrip("0")
+    return f"{amount:,.0f} {limit if amount != 1 else limit[:-1]}"
 
 
 def budget_after(question: Question, event: QuestionAnswered) -> BudgetChanged | WorkStopped:

@@ -6,6 +6,7 @@ everybody who shares the key, not a failure of whoever happened to call.
 
 import math
 from collections import deque
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -13,6 +14,8 @@ from chargehand.errors import UsageError
 
 #: calls at once before anything is known; doubles with each round of answers until told to slow down
 FIRST_WINDOW = 16
+#: of the requests and of the tokens of a minute: the part that may go at once
+REQUEST_BURST, TOKEN_BURST = 1 / 6, 1 / 2
 LONGEST_BACKOFF = 30.0
 FIRST_BACKOFF = 0.25
 
@@ -20,9 +23,9 @@ FIRST_BACKOFF = 0.25
 class Rates(Struct, frozen=True, kw_only=True):
     """The rate limits of a provider. None: unknown, learned from its responses."""
 
-    #: a minute
+    #: a minute, evenly spread after a burst of a sixth of them: 120 are 20 at once, then 2 a second
     requests: float | None = None
-    #: a minute
+    #: a minute, evenly spread after a burst of half of them
     tokens: float | None = None
     #: calls at once
     concurrency: int | None = None
@@ -32,6 +35,22 @@ class Rates(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UsageError(f"Rates({name}={value}) must be more than 0")
+
+    def stricter(self, other: "Rates") -> "Rates":
+        """The lower one of each limit."""
+        return Rates(
+            requests=_lower(self.requests, other.requests),
+            tokens=_lower(self.tokens, other.tokens),
+            concurrency=_lower(self.concurrency, other.concurrency),
+        )
+
+
+Limit = TypeVar("Limit", int, float)
+"""A rate limit: a number of calls, or units a minute."""
+
+
+def _lower(one: Limit | None, other: Limit | None) -> Limit | None:
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 class Bucket:
@@ -70,9 +89,13 @@ class Limiter:
         self.window = float(rates.concurrency or FIRST_WINDOW)
         self._most = float(rates.concurrency or math.inf)
         self._requests = (
-            None if rates.requests is None else Bucket(rates.requests, rates.requests / 6)
+            None
+            if rates.requests is None
+            else Bucket(rates.requests, rates.requests * REQUEST_BURST)
         )
-        self._tokens = None if rates.tokens is None else Bucket(rates.tokens, rates.tokens / 2)
+        self._tokens = (
+            None if rates.tokens is None else Bucket(rates.tokens, rates.tokens * TOKEN_BURST)
+        )
         self._pace: Bucket | None = None
         self._is_slow_start = True
         self._blocked_until = -math.inf
@@ -94,14 +117,17 @@ class Limiter:
 
     def holds(self, tokens: int, now: float) -> str:
         """Which limit a call of about so many tokens waits for, in words."""
-        for bucket, units, name in (
-            (self._requests, 1, "requests"),
-            (self._tokens, tokens, "tokens"),
-            (self._pace, 1, "requests as it has served them lately"),
-        ):
+        limits = ((self._requests, 1, "requests"), (self._tokens, tokens, "tokens"))
+        for bucket, units, name in limits:
             if bucket is not None and bucket.wait(units, now) > 0:
-                return f"its limit of {bucket.rate * 60:.0f} {name} a minute"
-        return f"its limit of {max(math.floor(self.window), 1)} calls at once"
+                return f"the limit of {_a_minute(bucket)} {name} a minute"
+        if self._pace is not None and self._pace.wait(1, now) > 0:
+            return (
+                f"after a 429, calls go at the rate of recent replies: {_a_minute(self._pace)} requests a minute, "
+                "and more while they succeed"
+            )
+        window = max(math.floor(self.window), 1)
+        return f"the limit of {window} call{'s' * (window > 1)} at once"
 
     def time_for(self, calls: int) -> float:
         """Seconds that so many calls take by the rates that are known; 0: none is."""
@@ -157,9 +183,9 @@ class Limiter:
     def agree(self, requests: float | None, tokens: float | None) -> None:
         """The provider's headers say what it grants a minute."""
         if requests and (self._requests is None or self._requests.rate != requests / 60):
-            self._requests = Bucket(requests, requests / 6)
+            self._requests = Bucket(requests, requests * REQUEST_BURST)
         if tokens and (self._tokens is None or self._tokens.rate != tokens / 60):
-            self._tokens = Bucket(tokens, tokens / 2)
+            self._tokens = Bucket(tokens, tokens * TOKEN_BURST)
 
     def _slow_pace(self, now: float) -> None:
         """From now on call no faster than calls have been answered lately."""
@@ -172,3 +198,8 @@ class Limiter:
             self._pace = Bucket(rate * 60, 1)
         elif self._pace is not None:
             self._pace.rate *= 0.7
+
+
+def _a_minute(bucket: Bucket) -> str:
+    units = bucket.rate * 60
+    return f"{units:.0f}" if units >= 1 else f"{units:.2g}"

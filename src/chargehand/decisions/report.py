@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.decisions.critical_path import covered
+from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.task_names import SUPERVISOR, task_name, worker_name
 from chargehand.decisions.text_format import counted, spent_in_words, table, time_in_words
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, NestingLevel, StepKind, StepSpan
@@ -18,10 +20,13 @@ WAITS = 3
 #: how many rows of each table are put into words
 SHOWN = 4
 
-#: a speed-up below it says only that hardly anything was to be done, and is not shown
-LEAST_GAIN = 0.05
+#: a speed-up below it says nothing of running at once, only that tries failed or that the run waited; it is not shown
+LEAST_SPEEDUP = 1.0
 #: waiting for people is told if it is more than this part of the time, as a divisor
 LEAST_IDLE_SHARE = 50
+
+#: a wait that is shorter would be shown as 0 ms
+LEAST_WAIT = timedelta(milliseconds=1)
 
 _NO_TIME = timedelta(0)
 _IN_VAIN = ("failed", "lost", "preempted", "cancelled")
@@ -276,7 +281,7 @@ def _head(report: Report) -> Iterable[str]:
         f"{report.run or 'run'}  {report.status or 'not ended'} in {time_in_words(report.wall)}"
         f"{waited if is_idle_worth_telling(report.idle, report.wall) else ''}; "
         f"one after another {time_in_words(report.in_turn)}"
-        f"{f': {report.speedup:.1f} times as fast' if report.in_turn and report.speedup >= LEAST_GAIN else ''}"
+        f"{f': {report.speedup:.1f} times as fast' if report.in_turn and report.speedup >= LEAST_SPEEDUP else ''}"
     )
     hits = f"; answered from the cache: {report.cache_hits}" if report.cache_hits else ""
     spent = spent_in_words(report.usage)
@@ -295,11 +300,11 @@ def _path(report: Report) -> Iterable[str]:
     )
     yield from table(
         [
-            each.task,
-            each.worker,
+            task_name(each.task),
+            worker_name(each.worker),
             time_in_words(each.length),
             f"{each.share:.0%}",
-            f"{time_in_words(each.waited)} waiting" if each.waited else "",
+            f"{time_in_words(each.waited)} waiting" if each.waited >= LEAST_WAIT else "",
         ]
         for each in report.path
         if each in longest
@@ -310,15 +315,16 @@ def _waits(report: Report) -> Iterable[str]:
     if report.waits:
         yield "longest waits for a slot"
         yield from table(
-            [each.task, each.worker, time_in_words(each.length), each.why]
+            [task_name(each.task), worker_name(each.worker), time_in_words(each.length), each.why]
             for each in report.waits[: SHOWN // 2]
         )
 
 
 def _shares(report: Report) -> Iterable[str]:
-    workers, models = report.workers[:SHOWN], report.models[: SHOWN // 2]
+    everybody = _as_known(report.workers)
+    workers, models = everybody[:SHOWN], report.models[: SHOWN // 2]
     if workers:
-        yield f"workers{_cut(report.workers, workers, 'busiest')}"
+        yield f"workers{_cut(everybody, workers, 'busiest')}"
     yield from table(
         [
             each.worker,
@@ -333,6 +339,23 @@ def _shares(report: Report) -> Iterable[str]:
     if models:
         yield f"models{_cut(report.models, models, 'dearest')}"
     yield from table([each.model, spent_in_words(each.usage)] for each in models)
+
+
+def _as_known(shares: Sequence[WorkerShare]) -> list[WorkerShare]:
+    """The workers as people know them: those of system tasks are all the supervisor."""
+    own = [each for each in shares if is_system_task(each.worker)]
+    if not own:
+        return list(shares)
+    supervisor = WorkerShare(
+        worker=SUPERVISOR,
+        attempts=sum(each.attempts for each in own),
+        busy=sum((each.busy for each in own), _NO_TIME),
+        share=sum(each.share for each in own),
+        failures=sum(each.failures for each in own),
+        usage=sum((each.usage for each in own), NO_USAGE),
+    )
+    others = [each for each in shares if each not in own]
+    return sorted([*others, supervisor], key=lambda share: -share.busy)
 
 
 def _foot(report: Report) -> Iterable[str]:

@@ -167,7 +167,8 @@ def _share_of(node: TaskNode, nodes: Mapping[str, TaskNode], disputed: Collectio
         return 0.0
     if node.task.for_each is not None and node.gaps:
         items = list(_items_of(node, nodes))
-        return sum(item.state is TaskState.DONE for item in items) / max(len(items), 1)
+        done = [item for item in items if item.state is TaskState.DONE]
+        return sum(0.5 if item.gaps else 1.0 for item in done) / max(len(items), 1)
     # half, where nobody can say how much
     return 0.5 if node.gaps or node.task.id in disputed else 1.0
 

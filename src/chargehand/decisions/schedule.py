@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from chargehand.decisions.deadlines import CANCELLED, OUT_OF_TIME, Deadlines
 from chargehand.decisions.duration_estimates import Estimates, WorkTimes, least_time
-from chargehand.decisions.hedging import LAST, Hedges, hedged, is_hedge, may_begin
+from chargehand.decisions.hedging import LAST, Hedges, may_begin
 from chargehand.decisions.plan_amendment import Amendments
 from chargehand.decisions.questions import budget_after, is_answer, patience, unanswered
 from chargehand.decisions.retry import (
@@ -42,6 +42,8 @@ from chargehand.decisions.system_tasks import (
     asking_for_more,
     drafting,
     has_results,
+    hedged,
+    is_hedge,
     is_system_task,
     is_void,
     listing,
@@ -260,6 +262,8 @@ class Schedule:
         self.halt: HaltRequest | None = None
         #: since when its last leader leads it
         self.led_at: datetime | None = None
+        #: the process that leads the run, or led it when it died; empty: none did, or it let go of the run
+        self.leader = ""
         self.version = 0
         self.instruction = ""
         self.strategy = Strategy.MERGE
@@ -545,7 +549,7 @@ class Schedule:
             case DeadlinePassed():
                 return self._expire(event)
             case StartMissed():
-                return self._fail(self.nodes[event.task], TOO_LATE, event.at)
+                return self._miss_start(self.nodes[event.task], event.at)
             case QuestionAnswered():
                 return self._go_by(event)
             case QuestionExpired():
@@ -569,7 +573,7 @@ class Schedule:
             case RunLed():
                 return self._be_led(event, before)
             case RunReleased():
-                self.parked = event.reason if event.is_parked else ""
+                self.leader, self.parked = "", event.reason if event.is_parked else ""
                 return []
             case BudgetChanged():
                 return self._have_more(event)
@@ -648,7 +652,7 @@ class Schedule:
             # Nobody led the run meanwhile: a run that is resumed on Monday has not been active
             # since Friday.
             self._deadlines.active_time.leave_out(event.at - before)
-        self.epoch, self.led_at, self.parked = event.epoch, event.at, ""
+        self.epoch, self.led_at, self.leader, self.parked = event.epoch, event.at, event.node, ""
         self._retry = event.retry or self._own_retry
         self.accepted = event if event.crew else self.accepted
         self.parked_tasks = dict.fromkeys(self.parked_tasks, False)  # its new leader waits anew
@@ -919,7 +923,8 @@ class Schedule:
         if task.deadline is None and requested.deadline_at is None:
             return None
         # What was begun before, or may be taken over from another run, may take less.
-        if node.attempt or requested.reuses or is_system_task(task.id):
+        is_own = is_system_task(task.id) and not is_hedge(task.id)
+        if node.attempt or requested.reuses or is_own:
             return None
         least, ends_at = least_time(task, requested.paces), self.work_ends_at(task.id)
         return None if least is None or ends_at is None else ends_at - least
@@ -1209,6 +1214,12 @@ class Schedule:
         node.task = replace(node.task, description=event.description)
         node.taint = tuple(dict.fromkeys((*node.taint, *event.taint)))
         return []
+
+    def _miss_start(self, node: TaskNode, at: datetime) -> list[Command]:
+        """A task can no longer be done in time: it has failed, and a hedge is of no use."""
+        if is_hedge(node.task.id):
+            return [*self._withdraw(node), *self._settle(node, TaskState.CANCELLED, at)]
+        return self._fail(node, TOO_LATE, at)
 
     def _fail(self, node: TaskNode, cause: Failed, at: datetime) -> list[Command]:
         # In a run that is stopping nothing more hangs on it.

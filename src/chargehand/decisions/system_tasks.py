@@ -1,14 +1,13 @@
 """Duties: what the supervisor does itself for a run. Tasks like any other, but of no plan.
 
-Their ids start with `@`, which no task of a plan may; they take no place in the pool. When each falls
-due is decided here; the schedule leads them like all its tasks.
+Their ids start with `@`, which no task of a plan may; but for hedges, they take no place in the pool.
+When each falls due is decided here (of hedges in `hedging`); the schedule leads them like all its tasks.
 """
 
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from chargehand.decisions.hedging import is_hedge
 from chargehand.decisions.task_graph import Membership, TaskNode, TaskState
 from chargehand.facts.events import Approach, RunRequested
 from chargehand.facts.outcome import ErrorClass
@@ -20,6 +19,7 @@ DRAFT = "@draft"
 REFINE = "@refine"
 BUDGET = "@budget"
 ITEMS = "@items"
+HEDGE = "@hedge"
 PLANNER, REFINER, ANSWERER, TREASURER = "@planner", "@refiner", "@answerer", "@treasurer"
 #: of a task with `for_each`: who lists its items, and who puts their results together
 LISTER, COLLECTOR = "@lister", "@collector"
@@ -36,6 +36,16 @@ def is_system_task(task: str) -> bool:
 def is_planned(task: str) -> bool:
     """Whether a task of this id stands in the plan: it is neither the supervisor's own nor an item."""
     return task[:1] != "@" and task[-1:] != "]"
+
+
+def is_hedge(task: str) -> bool:
+    """Whether a task of this id is a second attempt at another."""
+    return task.startswith(HEDGE)
+
+
+def hedged(task: str) -> str:
+    """The task that a hedge is for."""
+    return task.removeprefix(f"{HEDGE}:").rpartition(":")[0]
 
 
 def of_plan(tasks: Iterable[str]) -> list[str]:

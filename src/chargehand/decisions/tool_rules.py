@@ -78,6 +78,7 @@ class Rules:
             if not isinstance(rule, Rule):
                 raise UsageError(f"rules: {shown(rule)} is not a rule; give InitRule('tool'), or …")
         self._tools = tuple(tools)
+        self._all_tools = frozenset(self._tools)
         self._rules = tuple(dict.fromkeys(rules))
         self._inits = self._named(InitRule)
         self._terminals = self._named(TerminalRule)
@@ -96,12 +97,16 @@ class Rules:
 
     def allowed(self, history: History) -> frozenset[str] | str:
         """The tools that may be called next; a single name is of the tool that must be."""
+        if not self._rules:
+            return self._all_tools
         if not history and len(self._inits) == 1:
             return self._inits[0]
         return frozenset(name for name in self._tools if self.may_call(name, history) is None)
 
     def may_call(self, name: str, history: History) -> str | None:
         """None if this tool may be called next; else why not, in words for the model."""
+        if not self._rules:
+            return None
         for past in history if self._terminals else ():
             if past in self._terminals:
                 return f"{past} has ended the work; call no more tools"

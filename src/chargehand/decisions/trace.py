@@ -137,6 +137,11 @@ class Trace(Struct, forbid_unknown_fields=True):
         ]
         return idle_for_people(self.attempts, waits, self.ended_at)
 
+    @property
+    def failed_attempts(self) -> int:
+        """How many attempts failed or were lost, those too that another attempt made up for."""
+        return sum(each.ending in ("failed", "lost") for each in self.attempts)
+
     def steps(self, kind: StepKind | None = None) -> Iterator[StepSpan]:
         """All steps, or those of one kind, attempt by attempt."""
         for attempt in self.attempts:
@@ -197,6 +202,7 @@ class Trace(Struct, forbid_unknown_fields=True):
         facts = schema["$defs"]["Trace"]
         for name in ("seconds", "seconds_in_turn", "speedup"):
             facts["properties"][name] = {"type": "number"}
+        facts["properties"]["failed_attempts"] = {"type": "integer"}
         return schema
 
 
@@ -554,6 +560,7 @@ def _facts(run: Trace) -> dict[str, Any]:
         "seconds": run.wall.total_seconds(),
         "seconds_in_turn": run.busy.total_seconds(),
         "speedup": round(run.speedup, 3),
+        "failed_attempts": run.failed_attempts,
     }
 
 

@@ -8,16 +8,18 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from chargehand.decisions.circuit_breaker import Breaker, BreakerPolicy, BreakerState
+from chargehand.decisions.circuit_breaker import (
+    OF_WORKERS,
+    Breaker,
+    BreakerPolicy,
+    BreakerState,
+)
 from chargehand.decisions.elastic_capacity import Elastic, Resizer
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import amount, count
 
 #: an attempt: run, task, number
 Key: TypeAlias = tuple[str, str, int]
-
-#: of a worker: it works on many things at once, so that one blip is many failures in a row
-USUAL_BREAKER = BreakerPolicy(failures=10, rest=5.0, longest_rest=60.0)
 
 #: of workers in an explanation
 MOST_NAMES = 4
@@ -57,7 +59,6 @@ class SlotState:
 
     __slots__ = (
         "active",
-        "breaker",
         "capacity",
         "given",
         "is_draining",
@@ -71,7 +72,7 @@ class SlotState:
         "weight",
     )
 
-    def __init__(self, place: Place, parallel: int, breaker: BreakerPolicy) -> None:
+    def __init__(self, place: Place, parallel: int) -> None:
         self.name = place.worker
         self.targets = place.targets
         whose = f"worker {place.worker!r}"
@@ -86,7 +87,6 @@ class SlotState:
         self.turn = 0
         self.is_draining = False
         self.is_leaving = False
-        self.breaker = Breaker(breaker)
         #: its breaker lets nothing through
         self.is_resting = False
         #: the attempt that is to show whether it works again
@@ -122,7 +122,9 @@ class WorkerSlots:
         self.troubled: dict[str, SlotState] = {}
         self._parallel = parallel
         self._balance = balance
-        self._breaker = breaker or USUAL_BREAKER
+        self._breaker = OF_WORKERS if breaker is None else breaker.over(OF_WORKERS)
+        #: of those that have failed since they last succeeded
+        self._breakers: dict[str, Breaker] = {}
         self._workers: dict[str, SlotState] = {}
         self._able: dict[str, list[SlotState]] = {}
         self._turns = 0
@@ -140,7 +142,7 @@ class WorkerSlots:
         if known is not None:
             _readmit(known)
             return
-        worker = SlotState(place, self._parallel, self._breaker)
+        worker = SlotState(place, self._parallel)
         # A newcomer starts level with the others; from nothing it would get every task for a while.
         worker.given = self._least_given()
         self._workers[place.worker] = worker
@@ -176,6 +178,7 @@ class WorkerSlots:
         self._least = None
         self.elastic.pop(worker.name, None)
         self.troubled.pop(worker.name, None)
+        self._breakers.pop(worker.name, None)
         for target in worker.targets:
             self._able[target].remove(worker)
             if not self._able[target]:
@@ -185,23 +188,26 @@ class WorkerSlots:
 
     def succeeded(self, worker: str) -> None:
         """An attempt of this worker's is done: it works."""
-        known = self._workers.get(worker)
-        if known is not None:
-            known.breaker.succeed()
-            known.probe = None
-            if self.troubled.pop(worker, None) is not None:
-                known.is_resting = False
+        if self._breakers.pop(worker, None) is None:
+            return  # nothing spoke against it
+        known = self._workers[worker]
+        known.probe = None
+        if self.troubled.pop(worker, None) is not None:
+            known.is_resting = False
 
     def failed(self, attempt: Key, worker: str, now: float, error: str) -> None:
         """An attempt failed in a way that speaks against its worker."""
         known = self._workers.get(worker)
         if known is None:
             return
-        if known.breaker.state is BreakerState.HALF_OPEN and known.probe != attempt:
+        breaker = self._breakers.get(worker)
+        if breaker is None:
+            breaker = self._breakers[worker] = Breaker(self._breaker)
+        if breaker.state is BreakerState.HALF_OPEN and known.probe != attempt:
             return  # it began before the breaker opened, so it says nothing new
-        known.breaker.fail(now, error)
+        breaker.fail(now, error)
         known.probe = None
-        if known.breaker.state is not BreakerState.CLOSED:
+        if breaker.state is not BreakerState.CLOSED:
             self.troubled[worker] = known
             known.is_resting = True
 
@@ -209,21 +215,22 @@ class WorkerSlots:
         """See whose rest is over, given the attempts under way; returns when the next one's will be."""
         due: list[float] = []
         for worker in self.troubled.values():
+            breaker = self._breakers[worker.name]
             if worker.probe is not None and worker.probe not in held:
                 # It has ended, and its report, if it came at all, spoke neither for nor against.
-                worker.breaker.withdraw()
+                breaker.withdraw()
                 worker.probe = None
-            wait = worker.breaker.wait(now)
+            wait = breaker.wait(now)
             worker.is_resting = wait > 0
             if worker.is_resting and math.isfinite(wait):
-                due.append(worker.breaker.opens_at)
+                due.append(breaker.opens_at)
         return min(due, default=None)
 
     def is_tried(self, worker: SlotState, attempt: Key) -> bool:
         """Whether this attempt of it is the one that is to show whether it works again."""
         if worker.name not in self.troubled:
             return False
-        worker.breaker.start()
+        self._breakers[worker.name].start()
         worker.probe, worker.is_resting = attempt, True
         return True
 
@@ -275,10 +282,20 @@ class WorkerSlots:
         if all(worker.is_draining for worker in able):
             return f"a worker to take it; nothing new goes to {_names(able)}"
         if all(worker.is_resting for worker in able):
-            return _breakers(able)
+            return self._waiting_for_breakers(able)
         if not any(worker.has_room for worker in able):
             return f"a slot of {' or '.join(worker.name for worker in able)}"
         return ""
+
+    def _waiting_for_breakers(self, workers: list[SlotState]) -> str:
+        """Whose breakers are waited for, and until when."""
+        whose = f"worker {workers[0].name}" if len(workers) == 1 else f"all of {_names(workers)}"
+        breakers = [self._breakers[worker.name] for worker in workers]
+        rests = [each.opens_at for each in breakers if each.state is BreakerState.OPEN]
+        if not rests:
+            return f"the breaker of {whose}, until its probe is back"
+        until = datetime.fromtimestamp(min(rests), UTC).replace(microsecond=0)
+        return f"the breaker of {whose}, until {until.isoformat()}"
 
     def check(self, active: int) -> None:
         """State the invariants, given how many attempts hold a place."""
@@ -293,16 +310,6 @@ def _readmit(worker: SlotState) -> None:
     if not worker.is_draining:
         raise UsageError(f"worker {worker.name!r} is in the pool already")
     worker.is_draining = False
-
-
-def _breakers(workers: list[SlotState]) -> str:
-    """Whose breakers are waited for, and until when."""
-    whose = f"worker {workers[0].name}" if len(workers) == 1 else f"all of {_names(workers)}"
-    rests = [w.breaker.opens_at for w in workers if w.breaker.state is BreakerState.OPEN]
-    if not rests:
-        return f"the breaker of {whose}, until its probe is back"
-    until = datetime.fromtimestamp(min(rests), UTC).replace(microsecond=0)
-    return f"the breaker of {whose}, until {until.isoformat()}"
 
 
 def _names(workers: Iterable[SlotState]) -> str:

@@ -12,6 +12,8 @@ from chargehand.documents.sourced_figures import Figure
 
 #: said at a figure that was not found in its source
 NOT_FOUND = "not found"
+#: said where a line has no figure
+MISSING = "missing"
 _WIDTH, _LABEL, _ROW = 720, 210, 26
 #: of a line chart
 _HEIGHT, _EDGE = 260, 56
@@ -42,7 +44,7 @@ def bar_chart_svg(
         length = 0.0 if value is None else max(float(abs(value) * scale), 1.0)
         x = zero if value is None or value >= 0 else zero - length
         is_bad = figure in unfound
-        words = f"{figure}, {NOT_FOUND}" if is_bad else str(figure)
+        words = _words(figure, unfound)
         rows.append(
             f"<g><title>{escape(label)}: {escape(words)}</title>"
             f'<text x="{_LABEL - 8}" y="{y + 17}" text-anchor="end">{escape(_short(label))}</text>'
@@ -58,9 +60,10 @@ def line_chart_svg(
     lines: Mapping[str, Sequence[Figure | None]],
     unfound: Collection[Figure] = (),
 ) -> str:
-    """Lines over one axis, each with its name. A line is broken where a figure is missing.
+    """Lines over one axis, each with its name. A line is broken where a figure is missing or no number.
 
-    The points of figures that were not found in their sources are marked.
+    A figure that holds words is shown as these words. Figures that were not found in their sources
+    are marked.
     """
     numbers = {
         name: {
@@ -84,27 +87,20 @@ def line_chart_svg(
     drawn = _axes(axis, ticks, x, y)
     for place, (name, line) in enumerate(numbers.items()):
         colour = _COLOURS[place % len(_COLOURS)]
-        for part in _unbroken(line):
-            points = " ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in part)
-            drawn.append(
-                f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
-            )
+        drawn += [
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            for part in _unbroken(line)
+            for points in [" ".join(f"{x(i):.1f},{y(value):.1f}" for i, value in part)]
+        ]
         for i, at in enumerate(axis):
-            told = f"{escape(name)}, {escape(at)}"
-            if i not in line:
-                drawn.append(
-                    f'<text class="bad" x="{x(i):.1f}" y="{16 + 16 * place}" text-anchor="middle">missing'
-                    f"<title>{told}: missing</title></text>"
-                )
-                continue
-            drawn.append(
-                f'<circle cx="{x(i):.1f}" cy="{y(line[i]):.1f}" r="3" fill="{colour}">'
-                f"<title>{told}: {escape(str(lines[name][i]))}</title></circle>"
-            )
-            if lines[name][i] in unfound:
-                drawn.append(
-                    f'<text class="bad" x="{x(i):.1f}" y="{y(line[i]) - 7:.1f}" text-anchor="middle">{NOT_FOUND}</text>'
-                )
+            figure = lines[name][i]
+            is_bad = figure is None or figure in unfound
+            words = _words(figure, unfound)
+            title_ = f"<title>{escape(f'{name}, {at}: {words}')}</title>"
+            if i in line:
+                drawn += _point(x(i), y(line[i]), colour, title_, is_bad=is_bad)
+            else:
+                drawn.append(_note(x(i), 16 + 16 * place, words, title_, is_bad=is_bad))
         row, column = divmod(place, _NAMES)
         left, top = _EDGE + column * 160, _HEIGHT - 20 + row * 20
         drawn.append(
@@ -113,6 +109,27 @@ def line_chart_svg(
         )
     rows_below = max(len(numbers) - 1, 0) // _NAMES
     return _svg(title, _HEIGHT + 20 * rows_below, drawn)
+
+
+def _words(figure: Figure | None, unfound: Collection[Figure]) -> str:
+    if figure is None:
+        return MISSING
+    return f"{figure}, {NOT_FOUND}" if figure in unfound else str(figure)
+
+
+def _point(x: float, y: float, colour: str, title: str, *, is_bad: bool) -> list[str]:
+    fill = "var(--bad)" if is_bad else colour
+    point = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{fill}">{title}</circle>'
+    return [point, _note(x, y - 7, NOT_FOUND, is_bad=True)] if is_bad else [point]
+
+
+def _note(x: float, y: float, words: str, title: str = "", *, is_bad: bool) -> str:
+    """Words at a place of a line chart, a warning if `is_bad`; `title` is shown when they are pointed at."""
+    kind = "bad" if is_bad else "soft"
+    return (
+        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">'
+        f"{escape(_short(words))}{title}</text>"
+    )
 
 
 def _axes(

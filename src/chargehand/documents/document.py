@@ -345,7 +345,7 @@ class Document:
             if gaps
             else ""
         )
-        words = f"The run ended {self._result.status.value}{missing}. What is not mentioned here may exist all the same."
+        words = f"The run ended {self._result.status.value}{missing}. Facts that are missing here may still exist."
         return [Callout("This document is incomplete.", [words])]
 
     def _ending(self) -> list[tuple[str, list[str]]]:

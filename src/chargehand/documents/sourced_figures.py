@@ -179,11 +179,11 @@ def _fault_of_number(
             else:
                 is_there = True
     if is_there and unit:
-        return f"{shown_value(figure.value)} stands in {place}, but not with the unit {unit}"
+        return f"{shown_value(figure.value)} is in {place}, but not with the unit {unit}"
     listed = ", ".join(list(dict.fromkeys(others))[:_MOST_LISTED])
-    there = f"; these numbers do: {listed}" if listed else ", which holds no number"
+    there = f"; these numbers are: {listed}" if listed else ", which has no numbers"
     shown = str(figure) if scale != 1 else shown_value(figure.value)
-    return f"{_clipped(shown)} does not stand in {place}{there}"
+    return f"{_clipped(shown)} is not in {place}{there}"
 
 
 def _fault_of_text(figure: Figure, passages: Sequence[Passage], place: str) -> str:
@@ -201,8 +201,8 @@ def _fault_of_text(figure: Figure, passages: Sequence[Passage], place: str) -> s
                 return ""
             is_there = True
     if is_there:
-        return f"{_clipped(wanted)} stands in {place}, but not with the unit {figure.unit}"
-    return f"{_clipped(wanted)} does not stand in {place}"
+        return f"{_clipped(wanted)} is in {place}, but not with the unit {figure.unit}"
+    return f"{_clipped(wanted)} is not in {place}"
 
 
 def _has_unit(passage: Passage, text: str, start: int, end: int, unit: str) -> bool:

@@ -8,9 +8,9 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Struct
 
 from chargehand.engines.brief import Brief
-from chargehand.facts.outcome import (
-    Outcome,
-)
+from chargehand.errors import WorkerError
+from chargehand.facts import argument_checks as checks
+from chargehand.facts.outcome import Outcome
 
 
 class Lost(Struct, frozen=True):
@@ -50,6 +50,29 @@ class Job(Struct, eq=False, gc=False):
     stop_reason: str = ""
     #: what may go on after the attempt was told to stop: a thread cannot be killed
     leftover: asyncio.Future[Any] | None = None
+    # Kept apart from the brief, which its worker may change: whatever becomes of that, the end of
+    # the attempt is reported.
+    run: str = ""
+    task: str = ""
+    attempt: int = 0
+    worker: str = ""
+
+    def __post_init__(self) -> None:
+        brief = self.brief
+        self.run, self.task = brief.run, brief.task.id
+        self.attempt, self.worker = brief.attempt, brief.worker
+
+    def sources(self) -> tuple[str, ...]:
+        """The untrusted sources that its result may derive from. Raises `WorkerError` if its worker
+        has changed its brief so that they cannot be known."""
+        try:
+            taint = self.brief.taint
+            return checks.texts(taint, "Brief.taint") if taint else ()
+        except Exception as error:
+            raise WorkerError(
+                f"its worker has changed its brief, which cannot be read any more ({type(error).__name__}); "
+                "a brief is to be read, not written to"
+            ) from error
 
 
 class Reports(Protocol):

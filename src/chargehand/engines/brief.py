@@ -5,6 +5,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
@@ -65,6 +66,9 @@ RAN, AGAIN, GIVE_UP = "it ran", "run it again", "give up"
 ABOUT_BYTES = 32 * 1024
 #: times that an update of a block loses against other writers before it gives up
 RACES = 1000
+#: untrusted sources that one attempt may name, and choices of one question
+MOST_SOURCES = 10_000
+MOST_CHOICES = 1_000
 
 
 class AskedPerson(BaseException):
@@ -409,7 +413,11 @@ class Brief:
         before = self._taint
         for source in sources:
             if source not in self._taint:
-                self._taint += (source,)
+                if len(self._taint) >= MOST_SOURCES:
+                    raise UsageError(
+                        f"brief.distrust: {MOST_SOURCES:,} sources are the most; name what they have in common"
+                    )
+                self._taint += (checks.text(source, "brief.distrust: each source"),)
         if self.on_taint is not None and self._taint is not before:
             self.on_taint(self._taint)
 
@@ -531,7 +539,13 @@ class Brief:
         """
         if isinstance(choices, str):
             raise UsageError(f"brief.ask: choices={choices!r} is one text; give a list")
-        options = tuple(checks.text(each, "brief.ask: each of choices") for each in choices)
+        given = list(islice(choices, MOST_CHOICES + 1))
+        if len(given) > MOST_CHOICES:
+            raise UsageError(
+                f"brief.ask: choices has more than {MOST_CHOICES:,}, the most that a person can be offered; "
+                "offer fewer, or leave choices out and check the answer"
+            )
+        options = tuple(checks.text(each, "brief.ask: each of choices") for each in given)
         question = Question(
             id="",
             text=checks.text(text, "brief.ask: text"),
@@ -597,13 +611,12 @@ class Brief:
     def _identify(
         self, name: str, effect: Effect, identity: object, about: object, reserve: Usage
     ) -> StepRecord:
+        excerpt = _excerpt(about)  # first: it refuses what has too many parts
         digest = digest_of(canonical([name, identity]))
         equal = self._count(f"call {digest}")
         key = digest_of(f"{self.run}\0{self.task.id}\0{name}\0{digest}\0{equal}".encode())
         ordinal = self._count(f"step {name}")
-        return StepRecord(
-            name, ordinal, effect, key, digest, about=_excerpt(about), reserve=reserve
-        )
+        return StepRecord(name, ordinal, effect, key, digest, about=excerpt, reserve=reserve)
 
     def _count(self, what: str) -> int:
         counts = self._counts

@@ -294,7 +294,7 @@ class ChildProcess:
 
     async def _work(self, function: Callable[..., Any], brief: Brief) -> Ending:
         async def work(job: Job) -> Ending:
-            return await outcome_of(job.brief, lambda job: self._call(function, job.brief), job)
+            return await outcome_of(lambda job: self._call(function, job.brief), job)
 
         try:
             return await work(Job(brief, work))

@@ -20,6 +20,7 @@ from chargehand.engines.brief import (
     SharedBoard,
 )
 from chargehand.engines.text_streams import TextStreams
+from chargehand.errors import WorkerError
 from chargehand.facts.argument_checks import LONGEST
 from chargehand.facts.events import (
     AttemptFinished,
@@ -50,7 +51,7 @@ _Said = TypeVar("_Said")
 NOT_ITS_TASK = "the task is no longer this attempt's"
 
 
-async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: Job) -> Ending:
+async def outcome_of(call: Callable[[Job], Awaitable[Any]], job: Job) -> Ending:
     """What came of a worker's call, whatever it did: returned, raised, asked or was stopped."""
     try:
         value = await call(job)
@@ -65,7 +66,10 @@ async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: J
     except BaseException as error:  # noqa: BLE001 - SystemExit and worse are failures of a worker too
         return failed_by(error)
     # With all that it has read, for those who share this result; how it ended otherwise, `end_of` marks.
-    taint = brief.taint
+    try:
+        taint = job.sources()
+    except WorkerError as error:
+        return failed_by(error)
     if value is None and not taint:
         return NOTHING_DONE
     if isinstance(value, (Done, Failed, Cancelled, NeedsInput)):
@@ -80,7 +84,11 @@ async def outcome_of(brief: Brief, call: Callable[[Job], Awaitable[Any]], job: J
 
 def end_of(job: Job, ending: Ending, at: datetime, *, goes_on: bool) -> Event:
     """What came of an attempt. One that was stopped and `goes_on` elsewhere or later was preempted."""
-    task, attempt, taint = job.brief.task.id, job.brief.attempt, job.brief.taint
+    task, attempt = job.task, job.attempt
+    try:
+        taint = job.sources()
+    except WorkerError as error:
+        taint, ending = (), failed_by(error)
     if type(ending) is Lost:
         return AttemptLost(task=task, attempt=attempt, reason=ending.reason, taint=taint, at=at)
     if type(ending) is Parking:

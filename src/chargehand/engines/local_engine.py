@@ -1,15 +1,20 @@
 """The embedded engine: attempts as tasks of the event loop, in threads, or in child processes."""
 
 import asyncio
+import atexit
 import logging
+import os
+import sys
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from chargehand.engines.base import Ending, Job, Reports
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
+from chargehand.reused_threads import start_call
 
 #: seconds that an attempt has for tidying up when its time is over
 GRACE = 0.5
@@ -52,8 +57,7 @@ class LocalEngine:
         self._running: dict[_Key, _Attempt] = {}
 
     def start(self, job: Job, to: Reports) -> None:
-        brief = job.brief
-        key = (brief.run, brief.task.id, brief.attempt)
+        key = (job.run, job.task, job.attempt)
         # Held here until it has ended, so that neither it nor its error can get lost.
         self._running[key] = _Attempt(job, to, self._running, key)
 
@@ -188,11 +192,11 @@ class _Attempt:
 
     def _give_up(self, ending: Ending) -> None:
         """It was told to stop and did not: end it for the schedule, and hear it no more."""
-        brief = self.job.brief
+        job = self.job
         log.warning(
             "attempt_goes_on run=%s task=%s attempt=%d worker=%s; it was told to stop and goes on: what it "
             "returns is ignored, and its slot stays taken until then. Use process=True to have it killed",
-            *(brief.run, brief.task.id, brief.attempt, brief.worker),
+            *(job.run, job.task, job.attempt, job.worker),
         )
         self._task.cancel()  # once more: what swallows this often does so once
         self._report(ending)
@@ -209,18 +213,30 @@ def _broken(error: BaseException) -> Failed:
 
 
 class Threads:
-    """Threads for workers that are plain functions."""
+    """Daemon threads for workers that are plain functions.
+
+    A function that never returns must not keep the interpreter from exiting, as the threads of a
+    `ThreadPoolExecutor` would: what goes on at exit is named in one line of the log.
+    """
 
     def __init__(self, most: int) -> None:
-        self._pool = ThreadPoolExecutor(most, thread_name_prefix="chargehand-worker")
+        self._room = asyncio.Semaphore(most)
         self._is_closed = False
 
     async def call(self, function: Callable[[Brief], Any], brief: Brief, job: Job) -> Any:
         """Call a plain function in a thread. Cancelled, it goes on unheard; `job.leftover` tells when it ends."""
         loop = asyncio.get_running_loop()
         brief.serve_thread(loop)
-        while (future := self._submitted(loop, function, brief)) is None:  # noqa: ASYNC110 - no event says when
-            await asyncio.sleep(RETRY_START)
+        call = partial(_in_its_name, job.worker, function, brief)
+        await self._room.acquire()
+        future = None
+        try:
+            while (future := self._started(loop, call, brief)) is None:  # noqa: ASYNC110 - no event says when
+                await asyncio.sleep(RETRY_START)
+        finally:
+            if future is None:
+                self._room.release()
+        future.add_done_callback(self._make_room)
         job.leftover = future
         # Shielded, because cancelling the future would only make us forget the thread.
         is_fine, value = await asyncio.shield(future)
@@ -228,23 +244,52 @@ class Threads:
             raise value
         return value
 
-    def _submitted(
-        self, loop: asyncio.AbstractEventLoop, function: Callable[[Brief], Any], brief: Brief
+    def _started(
+        self, loop: asyncio.AbstractEventLoop, call: Callable[[], Any], brief: Brief
     ) -> "asyncio.Future[tuple[bool, Any]] | None":
         """The call in its thread; None if there is none to be had just now."""
-        is_wanted = [True]
         try:
-            return loop.run_in_executor(self._pool, _caught, function, brief, is_wanted)
+            return start_call(loop, call)
         except RuntimeError as error:
-            if self._is_closed:
+            if self._is_closed or sys.is_finalizing():
                 raise
-            is_wanted.clear()  # the executor has kept it: another of its threads may come to it later
             say_short("thread", brief, error)
             return None
 
+    def _make_room(self, _: object) -> None:
+        self._room.release()
+
     def close(self) -> None:
+        """Wait for no more threads. Functions that run go on."""
         self._is_closed = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_its_name(worker: str, function: Callable[[Brief], Any], brief: Brief) -> Any:
+    """Call the function in a thread that bears the name of its worker while it runs."""
+    thread = threading.current_thread()
+    before, thread.name = thread.name, f"chargehand-worker-{worker}"
+    _at_work[thread] = worker
+    try:
+        return function(brief)
+    finally:
+        _at_work.pop(thread, None)
+        thread.name = before
+
+
+def _say_who_goes_on() -> None:
+    if _at_work:
+        log.warning(
+            "workers_still_running workers=%s; the program ends, and cuts off what they do. Use process=True "
+            "for functions that may not return",
+            ", ".join(sorted(set(_at_work.values()))),
+        )
+
+
+#: workers whose functions run in threads just now
+_at_work: dict[threading.Thread, str] = {}
+atexit.register(_say_who_goes_on)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_at_work.clear)  # the threads stay with the parent
 
 
 def say_short(of: str, brief: Brief, error: Exception) -> None:
@@ -253,15 +298,3 @@ def say_short(of: str, brief: Brief, error: Exception) -> None:
         "no_%s_to_be_had run=%s task=%s worker=%s error=%s; trying again",
         *(of, brief.run, brief.task.id, brief.worker, error),
     )
-
-
-def _caught(
-    function: Callable[[Brief], Any], brief: Brief, is_wanted: list[bool]
-) -> tuple[bool, Any]:
-    if not is_wanted:
-        return True, None
-    # SystemExit and the like would end the thread or, set on a future, the event loop.
-    try:
-        return True, function(brief)
-    except BaseException as error:  # noqa: BLE001 - handed on to the attempt as it is
-        return False, error

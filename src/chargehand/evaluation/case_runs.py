@@ -26,7 +26,6 @@ from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import ONE_CALL, Question
 from chargehand.facts.plan import Task
 from chargehand.models.base import Model
-from chargehand.models.gateway import ModelGateway
 from chargehand.models.open_model import open_model
 from chargehand.models.prices import price_of
 from chargehand.result import RunResult
@@ -203,13 +202,7 @@ class _CaseRun:
         else:
             if self._crew.prompts:
                 crew = replace(crew, prompts=self._suite.folder / self._crew.prompts)
-            boss = supervisor_of(
-                crew,
-                self._choice(crew),
-                retry=crew.retry,
-                gateway=ModelGateway(crew.rates) if crew.rates else None,
-                default=crew.default,
-            )
+            boss = supervisor_of(crew, self._choice(crew))
         boss.replace_models(self._stand_in)
         return boss
 
@@ -315,10 +308,9 @@ def _with_plan_scores(result: CaseResult, case: Case, outcome: _Outcome) -> Case
         used = {task.worker for task in plan or ()}
         found["routing"] = used == set(case.workers)
         if not found["routing"]:
-            wanted = ", ".join(sorted(case.workers)) or "nobody"
-            misses.append(
-                f"the work went to {', '.join(sorted(used)) or 'nobody'}, not to {wanted}"
-            )
+            wanted = ", ".join(sorted(case.workers)) or "no worker"
+            got = ", ".join(sorted(used)) or "no worker"
+            misses.append(f"the plan uses {got} instead of {wanted}")
     if case.tools is not None and outcome.given is not None:
         others = [name for name in outcome.tools if name not in case.tools]
         found["isolation"] = not others

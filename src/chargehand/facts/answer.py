@@ -8,6 +8,8 @@ from msgspec import Struct
 
 #: the highest confidence of what a model said; 1 is for what was computed or checked
 SUREST = 0.99
+#: who composed an answer that no model composed
+BY_RULES = "rules"
 
 
 class Claim(Struct, frozen=True):
@@ -77,7 +79,7 @@ class TaskPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
 class Answer(Struct, frozen=True, kw_only=True):
     """The answer of a run, and what is missing from it."""
 
-    #: text, or JSON of the shape that was asked for
+    #: text, or JSON of the shape that was asked for; None if there is no answer
     output: Any
     claims: tuple[Claim, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
@@ -86,15 +88,18 @@ class Answer(Struct, frozen=True, kw_only=True):
     #: from 0 to 1: how complete it is, and how sure where a model says so
     confidence: float = 1.0
     #: the model that composed it, or `rules`
-    by: str = "rules"
+    by: str = BY_RULES
 
     @property
     def text(self) -> str:
-        """The output as text; JSON if it is not text."""
+        """The output as text; JSON if it is not text, and nothing if there is no output."""
+        if self.output is None:
+            return ""
         if isinstance(self.output, str):
             return self.output
         return msgspec.json.encode(self.output).decode()
 
     def __str__(self) -> str:
         said = [f"contradiction: {pair}" for pair in self.contradictions]
-        return "\n".join([self.text, *said, *(f"missing: {gap}" for gap in self.gaps)])
+        lines = [self.text, *said, *(f"missing: {gap}" for gap in self.gaps)]
+        return "\n".join(line for line in lines if line)

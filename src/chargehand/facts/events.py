@@ -4,7 +4,7 @@ The events the journal stores are the events that `Schedule.apply` takes. An eve
 once released: a new shape is a new kind or a new VERSION with a step in `_UPGRADES`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeAlias, get_args
@@ -553,6 +553,17 @@ _UPGRADES: dict[int, Callable[[bytes], bytes]] = {}
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def tasks_added_by(event: PlanAdopted | TaskAdded | PlanAmended) -> Sequence[Task]:
+    """The tasks that this brings into the plan."""
+    match event:
+        case PlanAdopted():
+            return event.plan.tasks
+        case TaskAdded():
+            return (event.task,)
+        case PlanAmended():
+            return event.added
 
 
 def encode(event: Event) -> bytes:

@@ -107,6 +107,11 @@ class TaskLimits(
         _check_spending(self)
 
 
+def has_caps(limits: Limits | TaskLimits) -> bool:
+    """Whether anything that can be spent is limited."""
+    return limits.money is not None or limits.tokens is not None or limits.calls is not None
+
+
 def _check_spending(limits: Limits | TaskLimits) -> None:
     whose = type(limits).__name__
     if limits.money is not None:

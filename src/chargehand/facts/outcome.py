@@ -24,11 +24,14 @@ from chargehand.facts.argument_checks import (
     duration,
     usually,
 )
+from chargehand.facts.http_statuses import BUSY, DENIED, TOO_SLOW, UNPAID, status_of
 from chargehand.facts.json_schema import faults_against
 from chargehand.facts.value import Value, plain
 
 #: characters of what an exception says; the rest is cut off
 MOST_WORDS = 20_000
+#: exceptions that led to one another whose stacks are told
+MOST_CAUSES = 50
 
 
 class ErrorClass(StrEnum):
@@ -286,27 +289,66 @@ def tainted(said: Said, sources: tuple[str, ...]) -> Said:
 
 #: too many open files, threads or processes, or no memory: nothing is broken, and it may pass
 SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+#: the disk is full, or the user's share of it
+FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+# Exceptions of other packages, known by their names or those of their base classes: nobody imports
+# a package to find out that its exceptions were not raised.
+#: of urllib3, requests, httpx, openai, anthropic, LangGraph, Pydantic AI
+_SLOW = {
+    *("APITimeoutError", "ModelRequestTimeout", "ModelTimeoutError", "NodeTimeoutError"),
+    *("Timeout", "TimeoutError", "TimeoutException", "ToolTimeoutError"),
+}
+#: of http.client, aiohttp, urllib3, requests, httpx, openai, anthropic, Pydantic AI
+_UNREACHED = {
+    *("APIConnectionError", "ChunkedEncodingError", "ClientConnectionError", "ClientPayloadError"),
+    *("ConnectionError", "IncompleteRead", "MaxRetryError", "ModelConnectionError"),
+    *("NewConnectionError", "TransportError"),
+}
+#: of httpx: an address that cannot be called, though it is a TransportError
+_BAD_ADDRESS = {"UnsupportedProtocol"}
+#: their `errno` is a number of the resolver or of OpenSSL. A certificate that is not trusted is among
+#: them: it may be one server of several, or a clock; models are treated alike.
+_RESOLVER_OR_TLS = {"SSLError", "gaierror", "herror"}
 
 
 def classify(error: BaseException) -> ErrorClass:
-    """The class of an exception: what it says itself, else what its type means."""
+    """The class of an exception: what it says itself, else what its type or HTTP status means."""
     if isinstance(error, (WorkerError, ModelError, ToolError)):
         return ErrorClass(error.kind) if error.kind in list(ErrorClass) else ErrorClass.LOGIC
-    if isinstance(error, TimeoutError):
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if isinstance(error, TimeoutError) or names & _SLOW:
         return ErrorClass.TIMEOUT
     if isinstance(error, PermissionError):
         return ErrorClass.DENIED
-    if isinstance(error, (ConnectionError, EOFError)):
-        return ErrorClass.NETWORK
     if isinstance(error, (MemoryError, JournalFull, JournalBusy)):
         return ErrorClass.RESOURCE
-    if isinstance(error, OSError) and error.errno in SHORTAGE:
+    if (status := status_of(error)) is not None:
+        return _class_of_status(status)
+    if names & _RESOLVER_OR_TLS:
+        return ErrorClass.NETWORK
+    if isinstance(error, OSError) and error.errno in SHORTAGE | FULL_DISK:
         return ErrorClass.RESOURCE
+    if isinstance(error, (ConnectionError, EOFError)) or names & _UNREACHED:
+        return ErrorClass.LOGIC if names & _BAD_ADDRESS else ErrorClass.NETWORK
     if isinstance(error, OSError):
+        reason = getattr(error, "reason", None)
+        if isinstance(reason, Exception):  # of urllib, which wraps what it met
+            return classify(reason)
         # FileNotFoundError and its kin will not mend themselves; what the kernel says of
         # networks and resources may.
         return ErrorClass.LOGIC if type(error) is not OSError else ErrorClass.NETWORK
     return ErrorClass.LOGIC
+
+
+def _class_of_status(status: int) -> ErrorClass:
+    if status in BUSY or status == UNPAID:
+        return ErrorClass.RESOURCE
+    if status in DENIED:
+        return ErrorClass.DENIED
+    if status in TOO_SLOW:
+        return ErrorClass.TIMEOUT
+    return ErrorClass.NETWORK if status >= 500 else ErrorClass.LOGIC
 
 
 def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
@@ -315,10 +357,11 @@ def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
     told: list[str] = [_words_of(error)]
     try:
         kind = classify(error)
+        is_final = _is_final(error)
         if kind != getattr(error, "kind", kind) and isinstance(error, WorkerError | ToolError):
             told.append(f"(kind={error.kind!r} is none of {', '.join(ErrorClass)})")
     except Exception:  # noqa: BLE001 - its kind cannot be read
-        kind = ErrorClass.LOGIC
+        kind, is_final = ErrorClass.LOGIC, False
     wait = None
     try:
         wait = wait_asked_by(error)
@@ -331,8 +374,15 @@ def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
         stack="" if isinstance(error, NotJSON) else plain(_stack_of(error)),
         retry_after=wait,
         usage=usage,
-        is_final=isinstance(error, ModelError | WorkerError) and bool(error.is_final),
+        is_final=is_final,
     )
+
+
+def _is_final(error: BaseException) -> bool:
+    """Whether another try is pointless, which its class alone does not say."""
+    if isinstance(error, ModelError | WorkerError):
+        return bool(error.is_final)
+    return status_of(error) == UNPAID
 
 
 def checked(outcome: "Outcome") -> "Outcome":
@@ -354,16 +404,31 @@ def _words_of(error: BaseException) -> str:
 def _said_by(error: BaseException) -> str:
     try:
         words = str(error)
-    except Exception as fault:  # noqa: BLE001 - a __str__ that raises, or returns no text
+    except BaseException as fault:  # noqa: BLE001 - a __str__ that raises, if only SystemExit, or returns no text
         return f"{type(error).__name__}, whose message cannot be read ({type(fault).__name__})"
     return words if len(words) <= MOST_WORDS else f"{words[:MOST_WORDS]}…"
 
 
 def _stack_of(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error)[-40:])[-8_000:]
+        if _causes_of(error) > MOST_CAUSES:  # formatting all of them would take seconds
+            lines = traceback.format_exception(type(error), error, error.__traceback__, chain=False)
+            lines.insert(0, f"(a chain of more than {MOST_CAUSES} causes is left out)\n")
+        else:
+            lines = traceback.format_exception(error)
+        return "".join(lines[-40:])[-8_000:]
     except Exception:  # noqa: BLE001 - notes and causes may be anything
         return ""
+
+
+def _causes_of(error: BaseException) -> int:
+    """How many exceptions led to this one; counted no further than is of interest."""
+    count = 0
+    before = error.__cause__ or error.__context__
+    while before is not None and count <= MOST_CAUSES:
+        count += 1
+        before = before.__cause__ or before.__context__
+    return count
 
 
 def wait_asked_by(error: BaseException) -> timedelta | None:

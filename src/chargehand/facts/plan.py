@@ -51,7 +51,7 @@ FAULTS = {
     "missing_file": "a file that the worker cannot find (a warning)",
     "no_items": "a pattern of files in `for_each` that no file fits (a warning)",
     "missing_table": "a table that the worker cannot find (a warning)",
-    "bad_for_each": "something to map a task over that is no list, no need and no pattern of files, or has fewer items than at_least",
+    "bad_for_each": "something to map a task over that is no list, no need and no pattern of files, or has fewer items than at_least; or a pattern of files, if no worker reads files",
 }
 
 #: files and tables that are named in a fault
@@ -280,11 +280,14 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         """
         check = _check(self, roster, limits or Limits())
         if reach:
-            unmatched = (*_out_of_reach(self.tasks, reach), *_unmatched(self.tasks, reach))
-            check = Check(check.faults, (*check.warnings, *unmatched))
+            check = Check(check.faults, (*check.warnings, *self.unreachable(reach)))
         if not in_order:
             return check
         return Check(check.faults, (*check.warnings, *_forward_needs(self.tasks)))
+
+    def unreachable(self, reach: "Mapping[str, Reach]") -> "tuple[Fault, ...]":
+        """Warnings for the tasks that name a file or a table which their worker cannot reach."""
+        return (*_out_of_reach(self.tasks, reach), *_unmatched(self.tasks, reach))
 
     def refuse_faults(
         self, roster: "Collection[str] | None" = None, limits: Limits | None = None

@@ -11,12 +11,15 @@ import msgspec
 from msgspec import Raw, Struct
 
 from chargehand.errors import NotJSON, WorkerError
+from chargehand.facts.argument_checks import shown
 
 #: larger values go to the blob store
 INLINE_BYTES = 64 * 1024
 
 #: of one value; more belongs in a file whose name is passed on
 MOST_BYTES = 256 * 2**20
+#: lists and objects of one value; more would hold the event loop up for seconds
+MOST_PARTS = 1_000_000
 #: characters of a value that are printed
 LONGEST_SHOWN = 200
 #: lists and objects inside each other; a reader that is itself deep in calls must still get through
@@ -62,7 +65,7 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
             raise NotJSON(_BYTES)
         encoded = _encoded(data)
         if type(data) not in _SCALARS:
-            _refuse_unfaithful(data)
+            _refuse_unfaithful(data, is_large=len(encoded) > INLINE_BYTES)
         # msgspec writes NaN and infinity as null; only bytes with a null in them can hide one.
         if b"null" in encoded:
             _refuse_lost_floats(data)
@@ -153,6 +156,11 @@ def _refuse_unreadable(encoded: bytes, kind: str) -> None:
     if encoded.count(b"[") + encoded.count(b"{") <= DEPTH:
         return
     brackets = _STRING.sub(b"", encoded).translate(None, _NO_BRACKETS)
+    if len(brackets) > 2 * MOST_PARTS:
+        raise NotJSON(
+            f"{kind} has {len(brackets) // 2:,} lists and objects as JSON, and {MOST_PARTS:,} are the most; "
+            "keep it in a file and pass its name on"
+        )
     for _ in range(DEPTH):  # each round takes the innermost level away
         if not brackets:
             return
@@ -161,24 +169,36 @@ def _refuse_unreadable(encoded: bytes, kind: str) -> None:
         raise NotJSON(f"{kind} is {_TOO_DEEP}; {DEPTH} levels are the most")
 
 
-def _refuse_unfaithful(data: object) -> None:
-    """Raise `NotJSON` for what would be written, but not come back: raw bytes, and keys that become one."""
+def _refuse_unfaithful(data: object, *, is_large: bool) -> None:
+    """Raise `NotJSON` for what would be written, but not come back: raw bytes, and keys that become one.
+
+    Each visit stands for at least two of the bytes that were written. Of large values, parts that
+    occur in several places are visited once: written out, they can be millions.
+    """
     waiting = [data]
+    #: parts that were visited, by id; kept, so that no id is used twice
+    seen: dict[int, object] | None = {} if is_large else None
     while waiting:
         each = waiting.pop()
-        if isinstance(each, dict):
+        if seen is not None:
+            if id(each) in seen:
+                continue
+            seen[id(each)] = each
+        if type(each) is not dict and type(each) is not list:
+            each = _concrete(each)
+        if type(each) is dict:
             kinds = set(map(type, each))
             if not kinds <= {str} and len(msgspec.json.decode(_keys_of(each))) != len(each):
                 raise NotJSON(
                     "two keys of a dict become one as JSON, which has only texts as keys; "
-                    f"make them texts that differ: {list(each)[:5]!r}"
+                    f"make them texts that differ: {shown(list(each)[:5])}"
                 )
             if bytes in kinds:
                 raise NotJSON(_BYTES)
             waiting += _compound(each.values())
-        elif isinstance(each, (list, tuple, set, frozenset)):
+        elif type(each) is list:
             waiting += _compound(each)
-        elif isinstance(each, _BINARY):
+        elif issubclass(type(each), _BINARY):
             raise NotJSON(_BYTES)
         elif type(each) not in _SCALARS:
             try:
@@ -186,6 +206,15 @@ def _refuse_unfaithful(data: object) -> None:
             except TypeError as error:  # it was written all the same, so it is `msgspec.Raw`
                 raise NotJSON(f"{error}; decode it first") from None
             waiting += _compound([made])
+
+
+def _concrete(part: Any) -> object:
+    """A part as a plain dict or list, read as msgspec does: what a subclass overrides is not called,
+    so its `__iter__` can neither hide a part nor go on for ever."""
+    for kind in (dict, list, tuple, set, frozenset):
+        if issubclass(type(part), kind):
+            return {**dict.copy(part)} if kind is dict else [*kind.__iter__(part)]
+    return part
 
 
 def _compound(parts: Collection[object]) -> Collection[object]:

@@ -67,8 +67,8 @@ class AgentWorker(FunctionWorker):
         for model in self._models():
             if price_of(model, one) is None:
                 raise UsageError(
-                    f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which worker "
-                    f"{self.name!r} asks; limit calls or tokens instead, or install chargehand[prices]"
+                    f"Limits(money=…) cannot be enforced: the price of {model}, the model of worker "
+                    f"{self.name!r}, is unknown; limit calls or tokens instead, or install chargehand[prices]"
                 )
 
 

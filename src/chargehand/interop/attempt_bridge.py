@@ -24,9 +24,10 @@ from chargehand.errors import (
     WorkerError,
 )
 from chargehand.facts.events import Effect
+from chargehand.facts.http_statuses import status_of
 from chargehand.facts.outcome import MOST_TOLD, NO_USAGE, ONE_CALL, Done, ErrorClass, Usage
 from chargehand.facts.value import Value, digest_of
-from chargehand.interop.error_classes import failure_of, status_of, told_by
+from chargehand.interop.error_classes import failure_of, told_by
 from chargehand.models.base import (
     Abilities,
     ModelReply,

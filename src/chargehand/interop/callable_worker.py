@@ -72,8 +72,8 @@ class _Call:
         if lacking:
             has = ", ".join(given) or "nothing by name"
             raise WorkerError(
-                f"worker {self._name!r} needs {', '.join(lacking)}, and the task gives {has}; "
-                "name an argument or a need of the task so"
+                f"worker {self._name!r} needs {', '.join(lacking)}, but the task gives {has}; "
+                "give the task an argument or a need of that name"
             )
         return self._called_with(values)
 

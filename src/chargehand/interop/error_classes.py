@@ -5,25 +5,20 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from chargehand.errors import ModelError, ToolError, WorkerError
+from chargehand.errors import ModelExhausted, WorkerError
+from chargehand.facts.http_statuses import status_of
 from chargehand.facts.outcome import NO_USAGE, ErrorClass, Failed, Usage, classify, failed_by
-from chargehand.models.provider_errors import BUSY, DENIED, TOO_SLOW, retry_after_in, without_keys
+from chargehand.models.provider_errors import lasting_kind, retry_after_in, without_keys
 
 #: causes of causes that are looked at
 DEEPEST = 10
-# Known by their names: nobody imports a package to find out that its exceptions were not raised.
-_SLOW = {
-    *("APITimeoutError", "ModelRequestTimeout", "ModelTimeoutError", "NodeTimeoutError"),
-    *("Timeout", "TimeoutException", "ToolTimeoutError"),
-}
-_UNREACHED = {
-    *("APIConnectionError", "ClientConnectionError", "ConnectionError"),
-    *("ModelConnectionError", "TransportError"),
-}
 
 
 def failure_of(error: Exception, usage: Usage = NO_USAGE, kind: ErrorClass | None = None) -> Failed:
-    """The failure that an exception of another package means, without the keys it may quote."""
+    """The failure that an exception of another package means, without the keys it may quote.
+
+    It is final if the account of a model has nothing left, as with our own models.
+    """
     failed = failed_by(error, usage)
     return replace(
         failed,
@@ -31,20 +26,25 @@ def failure_of(error: Exception, usage: Usage = NO_USAGE, kind: ErrorClass | Non
         message=without_keys(failed.message),
         stack=without_keys(failed.stack),
         retry_after=failed.retry_after or _wait_in(error),
+        is_final=failed.is_final or (kind is None and _is_exhausted(error)),
     )
 
 
 def told_by(error: Exception) -> WorkerError:
     """The same failure as an exception that says itself how it is to be treated."""
     failed = failure_of(error)
-    return WorkerError(failed.message, kind=failed.kind, retry_after=failed.retry_after)
+    told = WorkerError(failed.message, kind=failed.kind, retry_after=failed.retry_after)
+    told.is_final = failed.is_final
+    return told
 
 
 def class_of(error: BaseException) -> ErrorClass:
     """Why it failed, as far as the exception or one of its causes tells."""
     for each in _causes(error):
-        kind = _told(each)
-        if kind is not None:
+        if _says_exhausted(each):
+            return ErrorClass.RESOURCE
+        kind = classify(each)
+        if kind is not ErrorClass.LOGIC or status_of(each) is not None:
             return kind
     return ErrorClass.LOGIC
 
@@ -59,41 +59,30 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         each = each.exceptions[0] if isinstance(each, BaseExceptionGroup) else each.__cause__
 
 
-def _told(error: BaseException) -> ErrorClass | None:
-    if isinstance(error, (WorkerError, ModelError, ToolError)):
-        return ErrorClass(error.kind)
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & _SLOW:
-        return ErrorClass.TIMEOUT
-    status = status_of(error)
-    if status is not None:
-        return _by_status(status)
-    if names & _UNREACHED:
-        return ErrorClass.NETWORK
-    kind = classify(error)
-    return None if kind is ErrorClass.LOGIC else kind
+def _is_exhausted(error: BaseException) -> bool:
+    """Whether no further try can help: of several models that were asked, each has nothing left."""
+    for each in _causes(error):
+        if isinstance(each, BaseExceptionGroup):
+            return all(map(_is_exhausted, each.exceptions))
+        if _says_exhausted(each):
+            return True
+    return False
 
 
-def status_of(error: BaseException) -> int | None:
-    """The HTTP status in it, wherever its package puts that."""
-    for holder in (getattr(error, "response", None), error):
-        for name in ("status_code", "status"):
-            status = getattr(holder, name, None)
-            if isinstance(status, int) and status >= 400:
-                return status
-    return None
-
-
-def _by_status(status: int) -> ErrorClass:
-    if status in BUSY:
-        return ErrorClass.RESOURCE
-    if status in DENIED:
-        return ErrorClass.DENIED
-    if status in TOO_SLOW:
-        return ErrorClass.TIMEOUT
-    return ErrorClass.NETWORK if status >= 500 else ErrorClass.LOGIC
+def _says_exhausted(error: BaseException) -> bool:
+    if (status := status_of(error)) is None:
+        return False
+    return lasting_kind(status, str(error), _wait_in(error)) is ModelExhausted
 
 
 def _wait_in(error: BaseException) -> timedelta | None:
-    headers = getattr(getattr(error, "response", None), "headers", None)
-    return None if headers is None else retry_after_in({k.lower(): v for k, v in headers.items()})
+    """The Retry-After of the answer in an exception, or in one of its causes."""
+    for each in _causes(error):
+        for holder in (getattr(each, "response", None), each):
+            items = getattr(getattr(holder, "headers", None), "items", None)
+            if not callable(items):
+                continue
+            wait = retry_after_in({str(name).lower(): str(value) for name, value in items()})
+            if wait is not None:
+                return wait
+    return None

@@ -18,7 +18,8 @@ from chargehand.facts.outcome import SHORTAGE
 from chargehand.facts.value import digest_of
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.durable_files import make_folder, sync_folder, write_whole
-from chargehand.journal.sqlite_errors import NO_RIGHT, NO_ROOM, short, threads_wanted
+from chargehand.journal.sqlite_errors import NO_RIGHT, NO_ROOM, short
+from chargehand.regular_file import kind_of
 
 if sys.platform != "win32":
     import fcntl
@@ -65,9 +66,13 @@ class FileBlobs:
         self._threads.shutdown()
 
     async def _in_thread(self, work: Callable[[A], T], argument: A) -> T:
-        self._gate.check()
-        with threads_wanted(self.folder):
-            future = asyncio.get_running_loop().run_in_executor(self._threads, work, argument)
+        if not self._gate.is_usable:
+            raise self._gate.refusal()
+        loop = asyncio.get_running_loop()
+        try:
+            future = loop.run_in_executor(self._threads, work, argument)
+        except RuntimeError as error:  # no thread to be had
+            raise short(self.folder, str(error)) from error
         return await future
 
     def _put(self, data: bytes) -> str:
@@ -97,6 +102,8 @@ class FileBlobs:
 
     def _get(self, digest: str) -> bytes:
         path = self._path_of(digest)
+        if kind := kind_of(path):  # to open a pipe would wait for ever
+            raise self._damaged(digest, f"is {kind}, not a regular file")
         try:
             data = path.read_bytes()
         except FileNotFoundError:

@@ -69,7 +69,7 @@ DELETE FROM fresh_facets;
 DELETE FROM fresh_ranks;
 
 -- name: add_facet
--- Let a note be found; widened to many rows by `queries.widened`.
+-- Let a note be found; widened to many rows by `sql_queries.BULK_INSERTS`.
 INSERT INTO facets VALUES (?, ?, ?);
 
 -- name: add_rank

@@ -10,14 +10,23 @@ class Availability:
 
     def __init__(self, path: Path | str) -> None:
         self._path = path
-        self.is_open = True
+        #: read before every use
+        self.is_usable = True
         self.is_forked = False
 
-    def check(self) -> None:
-        """Raise `UsageError` if the gate is shut."""
+    def close(self) -> None:
+        """Let nothing more in."""
+        self.is_usable = False
+
+    def abandon(self) -> None:
+        """This is a forked child: the journal stays the parent's."""
+        self.is_forked = True
+        self.is_usable = False
+
+    def refusal(self) -> UsageError:
+        """Why the journal cannot be used, once it cannot."""
         if self.is_forked:
-            raise UsageError(
+            return UsageError(
                 f"{self._path} was opened before this process was forked; open it again here"
             )
-        if not self.is_open:
-            raise UsageError(f"the journal {self._path} is closed; open it again")
+        return UsageError(f"the journal {self._path} is closed; open it again")

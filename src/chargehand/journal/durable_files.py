@@ -1,5 +1,6 @@
 """Whether a place can keep a journal at all, and how a file is written so that it stays."""
 
+import errno
 import os
 import re
 import secrets
@@ -12,6 +13,7 @@ import apsw
 
 from chargehand.errors import JournalUnfit, UsageError
 from chargehand.journal.sqlite_errors import file_refusal, read_only
+from chargehand.regular_file import refuse_special_file
 
 if sys.platform != "win32":
     import fcntl
@@ -60,6 +62,7 @@ def prepare(path: Path) -> None:
         ) from None
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name a file in it, such as {path / 'runs.db'}")
+    refuse_special_file(path, "give the path of a file for the journal")
     try:
         make_folder(path.parent)
     except FileExistsError:
@@ -70,6 +73,21 @@ def prepare(path: Path) -> None:
     writes = [path.parent, path] if path.exists() else [path.parent]
     if not all(os.access(place, os.W_OK) for place in writes):
         raise read_only(path)
+
+
+def real_path(path: Path) -> Path:
+    """Where this path of a journal leads through links. Raises `UsageError` if there can be no file."""
+    # The longest name beside it is that of a node's file.
+    for place in (path, path.with_name(f"{path.name}-node-n-{'0' * 12}")):
+        try:
+            place.stat()
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+                fact = getattr(error, "strerror", None) or str(error)
+                raise UsageError(
+                    f"{str(path)!r} cannot be the path of a journal ({fact}); choose another one"
+                ) from None
+    return path.resolve()
 
 
 def make_folder(folder: Path) -> None:

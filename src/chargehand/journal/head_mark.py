@@ -12,6 +12,7 @@ from msgspec import Struct
 from chargehand.errors import JournalDamaged
 from chargehand.journal.durable_files import write_whole
 from chargehand.journal.hash_chain import seal
+from chargehand.regular_file import kind_of
 
 #: seconds between a commit and the mark that names it, at most
 INTERVAL = 0.5
@@ -45,6 +46,8 @@ class HeadMark:
 
     def read(self) -> Mark | None:
         """The mark, or None where there is no file. Raises `JournalDamaged` if it is not whole."""
+        if kind := kind_of(self.path):  # to open a pipe would wait for ever
+            raise self._damaged(f"is {kind}, not a regular file")
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -70,9 +73,9 @@ class HeadMark:
         """Replace the mark, whatever it was."""
         write_whole(self.path, msgspec.json.encode(mark.sealed()) + b"\n")
 
-    def _damaged(self) -> JournalDamaged:
+    def _damaged(self, fact: str = "is damaged") -> JournalDamaged:
         return JournalDamaged(
-            f"the head mark {self.path} is damaged, so nobody can tell whether the journal beside it "
+            f"the head mark {self.path} {fact}, so nobody can tell whether the journal beside it "
             "is whole; restore both from a backup, or accept the journal as it is with "
             "open_journal(path, accept_damage=True)"
         )

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -18,7 +19,11 @@ import apsw
 
 from chargehand.errors import NotLeading, UnknownRun
 from chargehand.journal.base import BEATS, FORGOTTEN, Process
-from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
+from chargehand.journal.local_stream_owners import (
+    StreamOwner,
+    StreamOwners,
+    refuse_second_owner,
+)
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_transaction import HeadRow, Transaction
 
@@ -145,7 +150,7 @@ class JournalNode(ABC, Generic[Sheet]):
         self.id = f"n-{secrets.token_hex(6)}"
         self.length = lease
         self._microseconds = lease // timedelta(microseconds=1)
-        self._led = StreamOwners()
+        self._led: StreamOwners = {}
         self._stays = False  # though it may lead nothing
         self._renewed: int | None = None  # just before the last renewal that was committed
         self._tried = 0
@@ -195,15 +200,15 @@ class JournalNode(ABC, Generic[Sheet]):
         if head is not None and head.owner not in ("", self.id):
             self._refuse_living(sheet, stream, head.owner)
         elif head is not None and head.owner:
-            self._led.check(stream, holder)
+            refuse_second_owner(self._led, stream, holder)
         head = head or sheet.new_head(stream)
         head.epoch += 1
         head.owner = self.id
         sheet.change(head)
         self.renew(sheet)
         # At once, not when it is committed: the next request of this very group may be for it, too.
-        self._led.add(stream, holder)
-        sheet.unless_committed(lambda: self._led.drop(stream))
+        self._led[stream] = None if holder is None else weakref.ref(holder)
+        sheet.unless_committed(lambda: self.let_go([stream]))
         return head.epoch
 
     def stay(self, sheet: Sheet) -> None:
@@ -221,12 +226,12 @@ class JournalNode(ABC, Generic[Sheet]):
         if head is not None and head.epoch == epoch and head.owner == self.id:
             head.owner = ""
             sheet.change(head)
-            sheet.once_committed(lambda: self._led.drop(stream))
+            sheet.once_committed(lambda: self.let_go([stream]))
 
     def let_go(self, streams: Iterable[str]) -> None:
         """These have ended, so that nobody need lead them."""
         for stream in streams:
-            self._led.drop(stream)
+            self._led.pop(stream, None)
 
 
 def led_elsewhere(stream: str, owner: str, process: str, seconds: float) -> NotLeading:

@@ -6,6 +6,7 @@ import secrets
 import socket
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Self, TypeGuard, cast
 
@@ -59,7 +60,11 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.change_signal import Changes
 from chargehand.journal.hash_chain import EPOCH, chain_hash, draft, header, header_start
-from chargehand.journal.local_stream_owners import StreamOwner, StreamOwners
+from chargehand.journal.local_stream_owners import (
+    StreamOwner,
+    StreamOwners,
+    refuse_second_owner,
+)
 from chargehand.journal.stream_copies import check_chain, keys_to_add, rows_to_add, rows_to_restore
 
 #: of the entries of boards, which are not chained here
@@ -398,7 +403,7 @@ class _Leases:
         self._store = store
         self._node = node
         self._has_led = False
-        self._led = StreamOwners()
+        self._led: StreamOwners = {}
 
     @property
     def node(self) -> str:
@@ -415,11 +420,11 @@ class _Leases:
                     "close that journal, or let it release the run"
                 )
             if kept.owner == self._node:
-                self._led.check(stream, holder)
+                refuse_second_owner(self._led, stream, holder)
             kept.epoch += 1
             kept.owner = self._node
             self._has_led = True
-            self._led.add(stream, holder)
+            self._led[stream] = None if holder is None else weakref.ref(holder)
             return kept.epoch
 
     async def release(self, stream: str, epoch: int) -> None:
@@ -427,7 +432,7 @@ class _Leases:
             kept = self._store.streams.get(stream)
             if kept is not None and kept.epoch == epoch and kept.owner == self._node:
                 kept.owner = ""
-                self._led.drop(stream)
+                self._led.pop(stream, None)
 
     async def abandoned(self) -> list[str]:
         with self._store.lock:

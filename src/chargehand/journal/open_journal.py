@@ -9,6 +9,7 @@ from chargehand.facts.argument_checks import Duration
 from chargehand.journal.base import LEASE, PATIENCE, Journal
 from chargehand.journal.dsn import is_dsn
 from chargehand.journal.memory import MemoryJournal
+from chargehand.journal.verify import OpenedForCheck
 
 Durability: TypeAlias = Literal["strict", "relaxed"]
 
@@ -60,8 +61,30 @@ def open_journal(
     )
 
 
+def open_to_check(where: "str | os.PathLike[str]") -> OpenedForCheck:
+    """Open a journal only to read it and to find what is wrong with it; nothing is made, changed or accepted.
+
+    Raises `JournalDamaged` if nothing in it can be read.
+    """
+    path = os.fspath(where)
+    if is_dsn(path):
+        return OpenedForCheck(
+            _open_postgres(path, "strict", LEASE, PATIENCE, "", makes_tables=False)
+        )
+    from chargehand.journal.sqlite_check import SqliteCheck
+
+    journal = SqliteCheck(Path(path.removeprefix("sqlite:")))
+    return OpenedForCheck(journal, tuple(map(str, journal.faults)))
+
+
 def _open_postgres(
-    dsn: str, durability: Durability, lease: Duration, patience: Duration, namespace: str
+    dsn: str,
+    durability: Durability,
+    lease: Duration,
+    patience: Duration,
+    namespace: str,
+    *,
+    makes_tables: bool = True,
 ) -> Journal:
     from importlib.util import find_spec
 
@@ -72,5 +95,10 @@ def _open_postgres(
     from chargehand.journal.postgres import PostgresJournal
 
     return PostgresJournal(
-        dsn, namespace=namespace, durability=durability, lease=lease, patience=patience
+        dsn,
+        namespace=namespace,
+        durability=durability,
+        lease=lease,
+        patience=patience,
+        makes_tables=makes_tables,
     )

@@ -103,7 +103,8 @@ class PostgresJournal:
 
     `durability="strict"` acknowledges nothing before the server has it on disk (and on its synchronous
     replicas, if it has any). `"relaxed"` does not wait for the disk: a crash of the server may take the
-    last moments with it. `namespace` keeps the runs of several teams apart in one database.
+    last moments with it. `namespace` keeps the runs of several teams apart in one database. Without
+    `makes_tables`, a database that holds no journal of today's format is refused and left as it is.
 
     All connections live in one thread with an event loop of its own, so that the journal may be used from
     several event loops at once, and its lease is renewed whatever those are busy with.
@@ -117,6 +118,7 @@ class PostgresJournal:
         durability: str = "strict",
         lease: Duration = LEASE,
         patience: Duration = PATIENCE,
+        makes_tables: bool = True,
     ) -> None:
         if durability not in ("strict", "relaxed"):
             raise UsageError(f"durability={durability!r} must be 'strict' or 'relaxed'")
@@ -127,7 +129,7 @@ class PostgresJournal:
             )
         refuse_text(namespace=namespace)
         longest = duration(patience, "patience", may_be_zero=True)
-        server = PostgresServer(dsn)
+        server = PostgresServer(dsn, makes_tables=makes_tables)
         self.path = server.place
         self._gate = Availability(self.path)
         self._thread = _LoopThread()
@@ -224,7 +226,7 @@ class PostgresJournal:
             await asyncio.get_running_loop().run_in_executor(None, self._shut)
 
     def _shut(self) -> None:
-        self._gate.is_open = False
+        self._gate.close()
         self._thread.end(self._core)
 
     async def __aenter__(self) -> Self:
@@ -235,7 +237,7 @@ class PostgresJournal:
 
     def abandon(self) -> None:
         """This is a forked child: the connections are the parent's alone."""
-        self._gate.is_forked = True
+        self._gate.abandon()
 
 
 def _living_head(transaction: PostgresTransaction, stream: str) -> HeadRow | None:
@@ -540,16 +542,17 @@ class _Port:
 
     @property
     def is_open(self) -> bool:
-        return self._gate.is_open and not self._gate.is_forked
+        return self._gate.is_usable
 
     def check(self) -> None:
-        self._gate.check()
+        if not self._gate.is_usable:
+            raise self._gate.refusal()
 
     async def write(
         self, needs: Needs, work: Work[T], *, undo: Callable[[], None] | None = None
     ) -> T:
         """Enter this into the next transaction; returns once it is durable."""
-        self._gate.check()
+        self.check()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         request = WriteRequest(needs, work, future, undo)
         self._thread.loop.call_soon_threadsafe(self.core.writer.put, request)
@@ -557,7 +560,7 @@ class _Port:
 
     async def read(self, work: "Callable[[Connection[Any]], Awaitable[T]]") -> T:
         """Read something over a connection of the journal."""
-        self._gate.check()
+        self.check()
         asked = asyncio.run_coroutine_threadsafe(self.core.read(work), self._thread.loop)
         return await asyncio.wrap_future(asked)
 
@@ -885,8 +888,8 @@ def _nothing_more() -> None:
 
 def _let_go(core: _Core, thread: _LoopThread, gate: Availability) -> None:
     """End a journal that nobody closed: when it is collected, or when the program ends."""
-    if not gate.is_forked and gate.is_open:
-        gate.is_open = False
+    if gate.is_usable:
+        gate.close()
         try:
             thread.end(core, timeout=5)
         except TimeoutError:

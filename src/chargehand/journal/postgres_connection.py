@@ -45,9 +45,10 @@ log = logging.getLogger("chargehand.journal")
 class PostgresServer:
     """Opens connections to one server, and says in the journal's words what is wrong with it."""
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, makes_tables: bool = True) -> None:
         self.place = place_of(dsn)
         self._dsn = dsn
+        self._makes_tables = makes_tables
         #: a pooler stands between us and the server, and no prepared statement outlives its transaction;
         #: None before that is known
         self.is_pooled: bool | None = None
@@ -121,13 +122,17 @@ class PostgresServer:
     async def _prepare(self, connection: "Connection[Any]") -> str:
         """Make or upgrade the tables, if they are not those of today; returns the journal's name."""
         if not await connection.fetchval(POSTGRES["has_meta"]):
+            if not self._makes_tables:
+                raise JournalError(
+                    f"{self.place} holds no journal, so there is nothing to check; the first run makes one"
+                )
             await connection.execute(POSTGRES["one_migration"])
             if not await connection.fetchval(POSTGRES["has_meta"]):  # still
                 await connection.execute(POSTGRES["schema_1"])
                 await connection.execute(POSTGRES["put_meta"], "format", "1")
                 await connection.execute(POSTGRES["put_meta"], "journal", secrets.token_hex(8))
         version = await connection.fetchval(POSTGRES["meta"], "format")
-        if version == "1":
+        if version == "1" and self._makes_tables:
             await connection.execute(POSTGRES["one_migration"])
             version = await connection.fetchval(POSTGRES["meta"], "format")
             if version == "1":  # still: another process may have been faster

@@ -15,7 +15,7 @@ from chargehand.journal.base import FORGOTTEN, GENESIS, Entry, Head, Mail
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import entry_hash, payload_digest, seal
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.sqlite_errors import NONSENSE, damaged, refusal, threads_wanted
+from chargehand.journal.sqlite_errors import NONSENSE, damaged, refusal, short
 from chargehand.journal.sqlite_transaction import HeadRow, head_of
 
 T = TypeVar("T")
@@ -61,9 +61,13 @@ class Reader:
 
     async def do(self, work: Callable[[EventSource], T]) -> T:
         """What this function returns; SQLite's errors become the journal's."""
-        self._gate.check()
-        with threads_wanted(self._source.path):
-            future = asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+        if not self._gate.is_usable:
+            raise self._gate.refusal()
+        loop = asyncio.get_running_loop()
+        try:
+            future = loop.run_in_executor(self._thread, self._run, work)
+        except RuntimeError as error:  # no thread to be had
+            raise short(self._source.path, str(error)) from error
         return await future
 
     def _run(self, work: Callable[[EventSource], T]) -> T:

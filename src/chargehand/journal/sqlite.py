@@ -33,6 +33,7 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.blob_store import FileBlobs
 from chargehand.journal.closed_guard import Availability
+from chargehand.journal.durable_files import real_path
 from chargehand.journal.hash_chain import draft, payload_digest, seal
 from chargehand.journal.leases import SqliteNode
 from chargehand.journal.local_stream_owners import StreamOwner
@@ -45,7 +46,7 @@ from chargehand.journal.reader import (
 )
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
-from chargehand.journal.sqlite_errors import threads_wanted
+from chargehand.journal.sqlite_errors import short
 from chargehand.journal.sqlite_file import JournalFile
 from chargehand.journal.sqlite_run_deletion import SqliteStorage
 from chargehand.journal.sqlite_streams import SqliteStreams
@@ -82,7 +83,7 @@ class SqliteJournal:
         term = duration(lease, "lease")
         if term < timedelta(milliseconds=10):
             raise UsageError(f"lease={term} is too short to be kept; use at least 10 ms")
-        path = path.resolve()  # what lies beside the file is then found through any link to it
+        path = real_path(path)  # what lies beside the file is then found through any link to it
         longest = duration(patience, "patience", may_be_zero=True)
         file = JournalFile(path, durability=durability, patience=longest, vfs=vfs)
         connection = file.open(accept_damage=accept_damage)
@@ -101,9 +102,11 @@ class SqliteJournal:
         self.streams = SqliteStreams(self._writer, self._reader, self.boards)
         if durability == "relaxed":
             log.warning("journal_relaxed path=%s: a power cut may lose the last moments", path)
-        with threads_wanted(path):
+        try:
             self._reader.start()
             self._writer.start()
+        except RuntimeError as error:  # no thread to be had
+            raise short(path, str(error)) from error
         weakref.finalize(self, _let_go, self._writer, self._gate)
         _open_journals.add(self)
 
@@ -164,7 +167,7 @@ class SqliteJournal:
 
     def _shut(self) -> None:
         with self._shutting:
-            self._gate.is_open = False
+            self._gate.close()
             self.blobs.close()
             self._reader.close()
             # The writer goes last: SQLite then tidies its log into the file.
@@ -179,7 +182,7 @@ class SqliteJournal:
 
     def abandon(self) -> None:
         """This is a forked child: the journal stays the parent's."""
-        self._gate.is_forked = True
+        self._gate.abandon()
         self._writer.node.abandon()
 
 
@@ -190,7 +193,6 @@ class _Tail:
         self._sheet = sheet
         self._stream = stream
         self._node = node
-        self._source = EventSource(sheet.connection, sheet.path)
 
     @property
     def seq(self) -> int:
@@ -202,8 +204,9 @@ class _Tail:
             return []
         self._sheet.flush()  # some of it may be of this very sheet
         walk = EventWalk(self._stream, after)
+        source = EventSource(self._sheet.connection, self._sheet.path)
         entries: list[Entry] = []
-        while chunk := walk.next_chunk(self._source):
+        while chunk := walk.next_chunk(source):
             entries += chunk
         return entries
 

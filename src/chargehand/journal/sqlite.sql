@@ -144,7 +144,7 @@ SELECT name, id FROM streams AS s
 WHERE forgotten AND EXISTS (SELECT 1 FROM entries AS e WHERE e.stream = s.id) ORDER BY id;
 
 -- name: add_entry
--- Keep one event; widened to many rows by `queries.widened`.
+-- Keep one event; widened to many rows by `sql_queries.BULK_INSERTS`.
 INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: entries

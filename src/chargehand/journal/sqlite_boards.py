@@ -86,7 +86,7 @@ class SqliteBoards:
 
     async def named(self) -> list[str]:
         """The boards that have a name of their own."""
-        return await self._reader.do(_named)
+        return await self._reader.do(named_boards)
 
     async def labels(self, board: str, only: str = "") -> list[Label]:
         """What is known of each block, by label, or of only one."""
@@ -94,12 +94,8 @@ class SqliteBoards:
 
     async def read(self, board: str, after: int = 0) -> AsyncIterator[BoardEntry]:
         """The entries after this number, checked one by one."""
-        if await self._reader.do(lambda source: _head(source, board)) is None:
-            return
-        walk = EventWalk(stream_of(board), after, decode_board)
-        while chunk := await self._reader.do(walk.next_chunk):
-            for entry in chunk:
-                yield BoardEntry(board, entry.seq, cast("BoardEvent", entry.event))
+        async for entry in read_board(self._reader, board, after):
+            yield entry
 
     def _enter(self, sheet: Transaction, board: str, act: Act, key: Key | None) -> BoardEntry:
         stream = stream_of(board)
@@ -190,12 +186,23 @@ def facet_number(board: str, word: str) -> int:
 # Reading
 
 
+async def read_board(reader: Reader, board: str, after: int = 0) -> AsyncIterator[BoardEntry]:
+    """The entries of a board after this number, checked one by one."""
+    if await reader.do(lambda source: _head(source, board)) is None:
+        return
+    walk = EventWalk(stream_of(board), after, decode_board)
+    while chunk := await reader.do(walk.next_chunk):
+        for entry in chunk:
+            yield BoardEntry(board, entry.seq, cast("BoardEvent", entry.event))
+
+
 def all_rows(connection: apsw.Connection, query: str, *values: Any) -> list[tuple[Any, ...]]:
     """What this query finds."""
     return connection.execute(query, values).fetchall()
 
 
-def _named(source: EventSource) -> list[str]:
+def named_boards(source: EventSource) -> list[str]:
+    """The boards that have a name of their own."""
     names = [
         name.removeprefix(BOARD) for (name,) in all_rows(source.connection, SQL["boards_kept"])
     ]

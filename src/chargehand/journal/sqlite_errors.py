@@ -3,8 +3,6 @@
 import errno
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -98,15 +96,6 @@ def short(path: Path, fact: str) -> errors.JournalBusy:
         f"{path} cannot be used just now ({fact}); nothing of this request was stored: close files, end "
         "processes or raise the limits of this process, then try again"
     )
-
-
-@contextmanager
-def threads_wanted(path: Path) -> Iterator[None]:
-    """In here a thread may have to be started, and there may be none to be had."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise short(path, str(error)) from error
 
 
 def read_only(path: Path) -> errors.JournalReadOnly:

@@ -1,11 +1,11 @@
 """The journal's file: made if it is not there, and looked at before anybody relies on it."""
 
+import contextlib
 import logging
 import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,14 @@ from chargehand.journal.leases import SERVED_FORMAT
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
 from chargehand.journal.sqlite_transaction import KEPT_COMMITS, head_of
+from chargehand.regular_file import refuse_special_file
 
 #: marks an SQLite file as a journal of ours
 APPLICATION = int.from_bytes(b"chrg", "big")
 #: of the tables in `sqlite.sql`; the first process that serves a journal makes it a `SERVED_FORMAT`
 FORMAT = 1
+
+_UNMARKED = "its head mark is missing, so nothing tells how far it had come"
 
 #: seconds between two looks at a lock that another program holds
 LONGEST_PAUSE = 0.1
@@ -81,7 +84,7 @@ class JournalFile:
         prepare(self.path)
         known = self._read_mark(accept_damage=accept_damage)  # first: the file may only be further
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-        try:
+        with self._closed_on_error(connection):
             # Between two looks, a journal that another process makes would seem to be of another program.
             with _snapshot(connection):
                 is_new = self._is_new(connection)
@@ -90,6 +93,49 @@ class JournalFile:
             self._set_up(connection)
             self._check(connection, known, accept_damage=accept_damage)
             self._opened = {name: _identity(name) for name in self._names}
+        return connection
+
+    def open_to_check(self) -> tuple[apsw.Connection, list[JournalDamaged]]:
+        """A connection that cannot write, and what is wrong with the file as a whole.
+
+        The file and its mark stay as they are: what is refused before is refused afterwards, too.
+        """
+        check_sqlite()
+        refuse_special_file(self.path, "name the file of a journal")
+        faults: list[JournalDamaged] = []
+        known: Mark | None = None
+        try:
+            known = self._read_mark(accept_damage=False)
+        except JournalDamaged as error:
+            faults.append(error)
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        with self._closed_on_error(connection):
+            self._set_up_reading(connection)
+            found = self._found(connection, known, is_marked=known is not None or bool(faults))
+            if found and known is None and not faults:  # as in `_check`: it may be there by now
+                known = self._read_mark(accept_damage=False)
+                found = self._found(connection, known, is_marked=known is not None)
+        return connection, faults + found
+
+    def tidy(self) -> None:
+        """Let SQLite remove the empty log that a connection which cannot write has left behind."""
+        with contextlib.suppress(apsw.Error, JournalError):
+            connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
+            try:
+                connection.execute(SQL["count_tables"]).fetchall()
+            finally:
+                connection.close()
+
+    @property
+    def has_log(self) -> bool:
+        """Whether a write-ahead log lies beside the file."""
+        return _identity(self._names[1]) is not None
+
+    @contextlib.contextmanager
+    def _closed_on_error(self, connection: apsw.Connection) -> Iterator[None]:
+        """What goes wrong while the file is opened, in the journal's words."""
+        try:
+            yield
         except apsw.Error as error:
             told = refusal(error, self.path, connection.system_errno)
             connection.close()
@@ -97,10 +143,12 @@ class JournalFile:
         except NONSENSE as error:
             connection.close()
             raise damaged(self.path, f"a value in it makes no sense ({error})") from error
+        except OSError as error:
+            connection.close()
+            raise refusal(error, self.mark.path) from error
         except BaseException:
             connection.close()
             raise
-        return connection
 
     def check_in_place(self) -> None:
         """Raise `JournalFailed` if the file, its log or its index is no longer the one that was opened.
@@ -115,10 +163,14 @@ class JournalFile:
     def open_to_read(self) -> apsw.Connection:
         """A second connection, which cannot write."""
         connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        self._set_up_reading(connection)
+        return connection
+
+    @staticmethod
+    def _set_up_reading(connection: apsw.Connection) -> None:
         connection.pragma("cache_size", -16_000)  # kB: queries of a large board look all over
         connection.pragma("cell_size_check", True)
         connection.pragma("trusted_schema", False)
-        return connection
 
     def _connect(self, flags: int) -> apsw.Connection:
         try:
@@ -213,14 +265,40 @@ class JournalFile:
                 raise self._mark_damage(lost)
             log.warning("journal_damage_accepted path=%s damage=%s", self.path, lost)
             self.mark.replace(mark)
-        elif known is None and number:
-            # Until it says that it has a mark, its process died between its first commit and the mark.
-            if not accept_damage and connection.execute(SQL["meta"], ("marked",)).get:
-                raise self._mark_damage(
-                    "its head mark is missing, so nothing tells how far it had come"
+        elif known is None:
+            if number:
+                self._accept_unmarked(connection, number, accept_damage=accept_damage)
+            self.mark.write(mark)  # before the first commit: no journal is ever without one
+
+    def _found(
+        self, connection: apsw.Connection, known: Mark | None, *, is_marked: bool
+    ) -> list[JournalDamaged]:
+        """What is wrong with the file as a whole, for a check, which accepts nothing."""
+        with _snapshot(connection):
+            if self._is_new(connection):
+                if is_marked:
+                    raise self._mark_damage("it is empty, and it was not")
+                raise JournalError(
+                    f"{self.path} is empty, so there is nothing to check; the first run makes it a journal"
                 )
-            log.warning("journal_mark_missing path=%s commit=%d", self.path, number)
-            self.mark.replace(mark)
+            found = list(self._damage(connection))
+            number, _ = self._last_commit(connection) or (0, GENESIS)
+            if known is not None:
+                lost = self._lost(connection, known, number)
+                if lost and not (known.durability == "relaxed" and known.commit > number):
+                    found.append(self._mark_damage(lost))
+            elif number and not is_marked and connection.execute(SQL["meta"], ("marked",)).get:
+                found.append(self._mark_damage(_UNMARKED))
+        return found
+
+    def _accept_unmarked(
+        self, connection: apsw.Connection, number: int, *, accept_damage: bool
+    ) -> None:
+        # Earlier versions marked a journal after its first commit, and may have died in between. Until
+        # it says that it has a mark, that is what happened.
+        if not accept_damage and connection.execute(SQL["meta"], ("marked",)).get:
+            raise self._mark_damage(_UNMARKED)
+        log.warning("journal_mark_missing path=%s commit=%d", self.path, number)
 
     def _last_commit(self, connection: apsw.Connection) -> tuple[int, bytes] | None:
         """The newest commit; None if its bytes have become something else."""
@@ -283,7 +361,7 @@ class JournalFile:
         )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _snapshot(connection: apsw.Connection) -> Iterator[None]:
     """One read transaction: of what another process commits meanwhile, all is seen or nothing."""
     connection.execute("BEGIN")

@@ -17,7 +17,7 @@ from chargehand.errors import KeyConflict, NotLeading, UnknownRun
 from chargehand.facts.events import VERSION, RunFinished
 from chargehand.journal.base import FORGOTTEN, GENESIS, Head, Key, Position, StoredRow, named_blobs
 from chargehand.journal.hash_chain import Draft, chain_hash, header, header_start, instant, seal
-from chargehand.journal.sql_queries import SQL, widened
+from chargehand.journal.sql_queries import BULK_INSERTS, SQL
 from chargehand.journal.sqlite_errors import damaged
 
 #: that are let be found at once; fewer wait in a small table until there are as many
@@ -25,8 +25,6 @@ MANY_NOTES = 2_000
 _ENDING = RunFinished.__name__
 #: far more than can be made between two head marks
 KEPT_COMMITS = 10_000
-#: rows per statement; each is prepared once and kept
-_WIDTHS = (256, 64, 16, 4, 1)
 
 
 class HeadRow(Struct):
@@ -229,7 +227,7 @@ class Transaction:
     def flush(self) -> None:
         """Write all that was entered so far, so that SQL can see it."""
         execute = self.connection.execute
-        self._bulk("add_entry", self._entries, 9)
+        self._bulk("add_entry", self._entries)
         self._entries = []
         heads: list[object] = []
         for head in self._changed.values():
@@ -237,7 +235,7 @@ class Transaction:
             kept = seal(*fields)
             heads += (*fields, kept)
             self._seals.append(kept)
-        self._bulk("put_head", heads, 11)
+        self._bulk("put_head", heads)
         self._changed = {}
         if self._streams is not None:
             execute(SQL["put_meta"], (self._streams, "streams"))
@@ -255,8 +253,8 @@ class Transaction:
         if self._facets:
             # Many notes go to their places at once; few are moved there together with others.
             where = "" if self._notes >= MANY_NOTES else "fresh_"
-            self._bulk(f"add_{where}facet", self._facets, 3)
-            self._bulk(f"add_{where}rank", self._ranks, 3)
+            self._bulk(f"add_{where}facet", self._facets)
+            self._bulk(f"add_{where}rank", self._ranks)
             self._facets, self._ranks, self._notes = [], [], 0
 
     def write(self) -> None:
@@ -283,12 +281,11 @@ class Transaction:
         for callback in self._undoing:
             callback()
 
-    def _bulk(self, query: str, values: list[Any], columns: int) -> None:
+    def _bulk(self, query: str, values: list[Any]) -> None:
         done = 0
-        for rows in _WIDTHS:
-            size = rows * columns
+        for size, statement in BULK_INSERTS[query]:
             while len(values) - done >= size:
-                self.connection.execute(widened(query, rows), values[done : done + size])
+                self.connection.execute(statement, values[done : done + size])
                 done += size
 
 

@@ -71,7 +71,6 @@ class Writer:
         self._failure = ""
         self._unmarked: Mark | None = None
         self._mark_due = 0.0
-        self._has_marked = False
         #: whether the journal says of itself that it has a mark, and is not to be opened without it
         self._is_mark_noted = False
         self._data_version = 0
@@ -111,19 +110,20 @@ class Writer:
 
     def check(self) -> None:
         """Raise if nothing can be written any more."""
-        self._gate.check()
+        if not self._gate.is_usable:
+            raise self._gate.refusal()
         if self._failure:
             raise JournalFailed(self._failure)
 
     @property
     def is_well(self) -> bool:
         """Whether appends can still succeed."""
-        return self._gate.is_open and not self._gate.is_forked and not self._failure
+        return self._gate.is_usable and not self._failure
 
     def stop(self) -> None:
         """Write down what is pending, then end; returns at once."""
         with self._door:
-            self._gate.is_open = False
+            self._gate.close()
             self._is_stopping = True
             self._requests.put(None)
 
@@ -202,12 +202,12 @@ class Writer:
             if sheet.is_blank:
                 execute("ROLLBACK")
             else:
-                if self._has_marked and not self._is_mark_noted:
+                if not self._is_mark_noted:
                     execute(SQL["note_mark"])
                 sheet.write()
                 execute("COMMIT")
                 self._file.check_in_place()  # nothing is acknowledged into a file without a name
-                self._is_mark_noted = self._has_marked
+                self._is_mark_noted = True
         except BaseException:
             sheet.tell_undone()
             raise
@@ -265,8 +265,7 @@ class Writer:
 
     def _note_commit(self, number: int, digest: bytes) -> None:
         if self._unmarked is None:
-            # The first at once: whoever opens a new journal next must not miss its mark.
-            self._mark_due = time.monotonic() + (INTERVAL if self._has_marked else 0.0)
+            self._mark_due = time.monotonic() + INTERVAL
         self._unmarked = Mark(number, digest.hex(), self._durability)
 
     def _note_log(self, _: apsw.Connection, __: str, pages: int) -> int:
@@ -291,7 +290,7 @@ class Writer:
         try:
             self._file.check_in_place()
             self._mark.write(self._unmarked)
-            self._unmarked, self._has_marked = None, True
+            self._unmarked = None
         except (OSError, JournalFailed) as error:
             # A mark that lags finds less damage and loses nothing; a broken disk is another thing.
             self._judge(error)

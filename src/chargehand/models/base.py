@@ -13,8 +13,10 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from chargehand.facts import argument_checks as checks
+from chargehand.facts.lone_surrogates import without_escaped_surrogates, without_surrogates
 from chargehand.facts.outcome import NO_USAGE, Usage
 
 
@@ -229,7 +231,7 @@ class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if type(part) is ToolCall])
 
     @property
     def turn(self) -> Turn:
@@ -281,6 +283,27 @@ def _text_in(parts: Sequence[Part]) -> str:
     if len(parts) == 1 and type(parts[0]) is Text:
         return parts[0].text  # most often
     return "".join(part.text for part in parts if isinstance(part, Text))
+
+
+def valid_unicode(reply: ModelReply) -> ModelReply:
+    """The reply without lone surrogates: U+FFFD stands for them in its texts and in the arguments of its calls."""
+    parts = tuple([_valid(part) for part in reply.parts])
+    is_same = all(old is new for old, new in zip(reply.parts, parts, strict=True))
+    return reply if is_same else replace(reply, parts=parts)
+
+
+def _valid(part: Part) -> Part:
+    match part:
+        case Text(text):
+            whole = without_surrogates(text)
+            return part if whole is text else Text(whole)
+        case ToolCall():
+            before = (part.id, part.name, part.arguments)
+            id_, name = without_surrogates(part.id), without_surrogates(part.name)
+            whole = without_escaped_surrogates(part.arguments)
+            return part if (id_, name, whole) == before else ToolCall(id_, name, whole)
+        case _:
+            return part
 
 
 def system(text: str) -> Turn:

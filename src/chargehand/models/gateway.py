@@ -23,12 +23,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand import errors
-from chargehand.decisions.circuit_breaker import BreakerPolicy, BreakerState
+from chargehand.decisions.circuit_breaker import OF_PROVIDERS, BreakerPolicy, BreakerState
 from chargehand.decisions.rate_limiter import Rates
 from chargehand.facts.argument_checks import Duration, arguments_checked, duration, instance
+from chargehand.facts.lone_surrogates import without_surrogates
 from chargehand.facts.outcome import Parked
 from chargehand.facts.value import canonical, digest_of
-from chargehand.models.base import Model, ModelReply, ModelRequest
+from chargehand.models.base import Model, ModelReply, ModelRequest, valid_unicode
 from chargehand.models.provider_errors import seconds_asked_by
 from chargehand.models.provider_queue import (
     FIRST_PATIENCE,
@@ -119,7 +120,7 @@ class _Ear:
                 if isinstance(piece, ModelReply):
                     return piece
                 self._is_begun = line.is_reached = True
-                self._hear(piece)
+                self._hear(without_surrogates(piece))
         raise errors.ModelGarbled(f"{model.name} ended its stream without a whole reply")
 
 
@@ -140,7 +141,7 @@ class ModelGateway:
         for provider, agreed in self._rates.items():
             instance(agreed, f"ModelGateway: rates of {provider!r}", Rates)
         #: by provider ("openai") or by account
-        self._breaker = breaker or BreakerPolicy()
+        self._breaker = (breaker or BreakerPolicy()).over(OF_PROVIDERS)
         #: how long a provider that is busy or down is waited for; then runs park, and other calls fail
         self._patience = duration(
             patience, "ModelGateway: patience", may_be_zero=True
@@ -235,10 +236,11 @@ class ModelGateway:
                 continue  # rather than wait for it
             asking = model.ask if ear is None else partial(ear.ask, model, line)
             patience = self._patience if is_last else min(self._patience, SHORT_PATIENCE)
+            share = terms.share(len(models) - place)
             try:
                 call = _Calling(model.name, asking, line, request, priority, patience)
                 making = call.made(terms if is_last else replace(terms, may_park=False))
-                made = await _within(terms.share(len(models) - place), making, model.name)
+                made = await (making if share is None else _within(share, making, model.name))
                 return replace(made, doubtful=made.doubtful + broken_off) if broken_off else made
             except PASSED_OVER as failed:
                 error = failed
@@ -261,10 +263,8 @@ class _OutOfShare(errors.ModelTooSlow):
     """A model did not answer in its share of the time; there are others who may."""
 
 
-async def _within(seconds: float | None, making: Coroutine[Any, Any, Call], model: str) -> Call:
+async def _within(seconds: float, making: Coroutine[Any, Any, Call], model: str) -> Call:
     """What this comes to, if it does so in time."""
-    if seconds is None:
-        return await making
     try:
         async with asyncio.timeout(seconds) as limit:
             return await making
@@ -311,7 +311,7 @@ class _Calling:
             sends += 1
             pause = 0.0
             try:
-                reply = await self._asking(self._request)
+                reply = valid_unicode(await self._asking(self._request))
             except errors.ModelBusy as error:
                 line.put_back(error, began, loop.time(), terms.until)
                 self._refuse_to_wait(error, terms)

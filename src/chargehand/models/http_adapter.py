@@ -10,6 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from chargehand.errors import ModelError, ModelRefused
+from chargehand.facts.lone_surrogates import without_escaped_surrogates
 from chargehand.facts.outcome import Usage
 from chargehand.models import base
 from chargehand.models.connection_settings import Access
@@ -119,7 +120,8 @@ class HttpModel(ABC):
             content, response = await self._endpoint.post(self.path, body)
         except Filtered as error:
             return self._refusal(error)
-        reply = self.examined(self._read(self.reply_in, content, response.headers), request)
+        read = self._read(_without_halves, self.reply_in, content, response.headers)
+        reply = self.examined(read, request)
         allowance = allowance_in(response.headers)
         return reply if allowance is None else replace(reply, allowance=allowance)
 
@@ -131,7 +133,7 @@ class HttpModel(ABC):
                 while not gathered.is_over:
                     if (data := await events.next()) is None:
                         raise garbled(self.access, "broke off before its end")
-                    if piece := self._read(gathered.take, data, events.headers):
+                    if piece := self._read(_without_halves, gathered.take, data, events.headers):
                         yield piece
                 yield self.examined(self._read(gathered.reply), request)
                 await events.finish()
@@ -224,6 +226,19 @@ class HttpModel(ABC):
                 raise self.refused(f"it can read no files such as {part.name}; give their text")
 
 
+def _without_halves(
+    read: Callable[[bytes, Mapping[str, str]], T], data: bytes, headers: Mapping[str, str]
+) -> T:
+    """What this function reads, which begins with decoding; U+FFFD stands for escapes of half a character."""
+    try:
+        return read(data, headers)
+    except msgspec.DecodeError:
+        whole = without_escaped_surrogates(data.decode()).encode()
+        if whole == data:
+            raise
+        return read(whole, headers)
+
+
 def tools_of(
     request: base.ModelRequest,
     tool: Callable[[base.ToolSpec], Json],
@@ -243,7 +258,7 @@ def usage_of(
 ) -> Usage:
     """What a provider reports, or one call of unknown size if that cannot be true."""
     counts = (tokens_in or 0, tokens_out or 0, read or 0, written or 0)
-    is_sound = all(0 <= number <= LARGEST_COUNT for number in counts)
+    is_sound = min(counts) >= 0 and max(counts) <= LARGEST_COUNT
     if not is_sound or counts[2] + counts[3] > counts[0]:
         return Usage(calls=1)
     return Usage(

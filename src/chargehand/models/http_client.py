@@ -23,6 +23,8 @@ from chargehand.models.provider_errors import complaint_in, failure_of, garbled,
 #: bytes; a body or an event past this is no answer of a model
 LARGEST_REPLY = 64 * 1024 * 1024
 LARGEST_COMPLAINT = 64 * 1024
+#: seconds for which buffered events are handed out before other tasks of the event loop have their turn
+LONGEST_TURN = 0.01
 #: where no total time is set
 LONGEST_STREAM = timedelta(minutes=30)
 
@@ -39,7 +41,7 @@ class EventStream:
         self._endpoint = endpoint
         self._lines = _Lines()
         self._loop = asyncio.get_running_loop()
-        self._began = self._heard = self._loop.time()
+        self._began = self._heard = self._turn = self._loop.time()
         self._size = 0
 
     async def next(self) -> bytes | None:
@@ -50,6 +52,9 @@ class EventStream:
         while True:
             if (data := self._lines.next_event()) is not None:
                 self._heard = self._loop.time()
+                if self._heard - self._turn > LONGEST_TURN:
+                    await asyncio.sleep(0)  # reading what is buffered waits for nothing
+                    self._turn = self._loop.time()
                 return data
             chunk = await self._read()
             if not chunk:

@@ -41,6 +41,8 @@ class _Protocol(ResponseHandler):
         super().__init__(loop)
         self._uses = 0
         self._has_heard = False
+        #: asks the system whether anything waits in the socket
+        self._poll: select.poll | None = None
 
     def is_connected(self) -> bool:
         # Asked before it is used again. What has come meanwhile, or waits in the socket, is no answer
@@ -63,12 +65,13 @@ class _Protocol(ResponseHandler):
         super().set_exception(exc, exc_cause)
 
     def _is_readable(self) -> bool:
-        socket = None if self.transport is None else self.transport.get_extra_info("socket")
-        if socket is None or socket.fileno() < 0:
-            return False
-        poll = select.poll()
-        poll.register(socket.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        if self._poll is None:
+            socket = None if self.transport is None else self.transport.get_extra_info("socket")
+            if socket is None or socket.fileno() < 0:
+                return False
+            self._poll = select.poll()
+            self._poll.register(socket.fileno(), select.POLLIN)
+        return bool(self._poll.poll(0))
 
 
 class _Connector(aiohttp.TCPConnector):

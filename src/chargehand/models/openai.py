@@ -132,7 +132,13 @@ class OpenAIModel(HttpModel):
     protocol = "chat"
 
     def body_of(self, request: base.ModelRequest) -> Json:
-        messages = [message for turn in request.turns for message in self._messages(turn)]
+        messages: list[Json] = []
+        for turn in request.turns:
+            part, role = turn.parts[0] if len(turn.parts) == 1 else None, turn.role
+            if type(part) is base.Text and role is not base.Role.TOOL:  # most often
+                messages.append({"role": role.chat_name, "content": part.text})
+            else:
+                messages += self._messages(turn)
         body: Json = {"model": self.model, "messages": messages}
         body |= self._settings(request) | tools_of(request, _tool, _choice)
         if request.schema is not None:
@@ -201,13 +207,6 @@ class OpenAIModel(HttpModel):
     # From turns to messages
 
     def _messages(self, turn: base.Turn) -> Iterator[Json]:
-        if (
-            len(turn.parts) == 1
-            and isinstance(turn.parts[0], base.Text)
-            and turn.role is not base.Role.TOOL
-        ):
-            yield {"role": turn.role.chat_name, "content": turn.parts[0].text}
-            return
         if turn.role is base.Role.MODEL:
             yield self._own_message(turn)
             return

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from chargehand import errors
+from chargehand.facts.http_statuses import BUSY, DENIED, TOO_SLOW, UNPAID
 from chargehand.facts.outcome import wait_asked_by
 from chargehand.models.connection_settings import Access
 
@@ -41,9 +42,6 @@ STATUS_OF_KIND = {
     "timeout_error": 504,
 }
 FILTER_CODES = {"content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation"}
-TOO_SLOW = {408, 504, 524}
-BUSY = {425, 429, 529}
-DENIED = {401, 403, 407}
 _SHORTER = "make the request shorter"
 _CHANGE = "change the request: sent again as it is, it would be refused again"
 
@@ -118,7 +116,11 @@ PERMANENT = (
 )
 
 _SECRET = re.compile(r"\b(?:sk|pk|key|rk)-[\w*.-]{6,}|(?i:bearer)\s+[\w*.~+/=-]{6,}")
-_TAG = re.compile(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+# Both forms are bounded, and so is what they are looked for in: a page of nothing but "<" must not take long.
+_TAG = re.compile(
+    r"<(?:style|script)\b[^<]*+(?:<(?!/(?:style|script)>)[^<]*+)*+</(?:style|script)>|<[^<>]*+>",
+    re.IGNORECASE,
+)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\s]+")
 
 
@@ -216,7 +218,7 @@ def _meaning(complaint: Complaint, access: Access) -> tuple[type[errors.ModelErr
 def _permanent(complaint: Complaint) -> _Permanent | None:
     """The refusal that this complaint is, if waiting could not help; None: its status decides."""
     status = complaint.status
-    if status == HTTPStatus.PAYMENT_REQUIRED:
+    if status == UNPAID:
         return PERMANENT[0]
     # Of a key that is not accepted, only an empty account is told apart; of other refusals the status
     # says as much as the words, and where it is.
@@ -291,12 +293,12 @@ def words_in(body: bytes) -> tuple[str, str]:
 
 def _words_of(error: object) -> tuple[str, str]:
     if not isinstance(error, dict):
-        return (error if isinstance(error, str) else _as_text(error)), ""
+        return (error[:20_000] if isinstance(error, str) else _as_text(error)), ""
     # The code is the more exact of the two, where it is a word.
     named = [error.get("code"), error.get("type")]
     code = next((name for name in named if isinstance(name, str) and name), "")
     message = error.get("message") or error.get("detail") or ""
-    return (message if isinstance(message, str) else _as_text(message)), code
+    return (message[:20_000] if isinstance(message, str) else _as_text(message)), code
 
 
 def _as_text(value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from chargehand.decisions.circuit_breaker import Breaker, BreakerPolicy, BreakerState
+from chargehand.decisions.circuit_breaker import Breaker, BreakerFigures, BreakerState
 from chargehand.decisions.rate_limiter import Limiter, Rates
 from chargehand.errors import ModelDenied, ModelError, ModelGarbled, ModelUnreachable
 from chargehand.facts.outcome import Parked
@@ -81,7 +81,7 @@ class ProviderQueue:
     """One provider and key."""
 
     def __init__(
-        self, provider: str, rates: Rates, breaker: BreakerPolicy, patience: float
+        self, provider: str, rates: Rates, breaker: BreakerFigures, patience: float
     ) -> None:
         self.limiter = Limiter(rates)
         self.breaker = Breaker(breaker)

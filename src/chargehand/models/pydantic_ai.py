@@ -26,17 +26,11 @@ from pydantic_ai.settings import ModelSettings as TheirSettings
 from pydantic_ai.tools import ToolDefinition
 
 from chargehand import errors
+from chargehand.facts.http_statuses import BUSY, DENIED, TOO_SLOW
 from chargehand.facts.outcome import Usage
 from chargehand.models import base
 from chargehand.models.call_ban import refuse_if_forbidden
-from chargehand.models.provider_errors import (
-    BUSY,
-    DENIED,
-    TOO_SLOW,
-    lasting_kind,
-    retry_after_in,
-    without_keys,
-)
+from chargehand.models.provider_errors import lasting_kind, retry_after_in, without_keys
 
 _RESPONSE: TypeAdapter[theirs.ModelResponse] = TypeAdapter(theirs.ModelResponse)
 _UNREAL = ("test", "function")

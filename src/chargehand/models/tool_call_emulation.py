@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from chargehand.facts.lone_surrogates import without_escaped_surrogates
 from chargehand.models.base import ModelRequest, ToolCall, ToolOutput, ToolSpec
 
 Schema = dict[str, Any]
@@ -61,7 +62,7 @@ def told(outputs: Sequence[ToolOutput]) -> str:
 def read_form(text: str, id_: str) -> Filled | None:
     """The form that the model filled in; None if it is none, as when it was cut off."""
     try:
-        value = msgspec.json.decode(text)
+        value = msgspec.json.decode(without_escaped_surrogates(text))
     except msgspec.DecodeError:
         return None
     match value:

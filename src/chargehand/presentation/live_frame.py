@@ -6,10 +6,11 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
+from chargehand.decisions.task_names import SUPERVISOR, THE_RUN, asker_name, system_task_words
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import RunStatus
+from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
 from chargehand.presentation.live_state import LiveState, LiveTask
 from chargehand.presentation.plain_text import (
@@ -20,12 +21,19 @@ from chargehand.presentation.plain_text import (
     money_words,
     one_line,
 )
-from chargehand.presentation.progress_lines import system_task_words
-from chargehand.presentation.question_words import asked_text, choice_lines, evidence_lines
+from chargehand.presentation.question_words import (
+    asked_text,
+    choice_lines,
+    evidence_lines,
+    first_lines,
+)
+from chargehand.presentation.word_wrap import rows_of
 from chargehand.roles.plan_review import ABOUT_PLAN
 
-#: below so many rows the plan is left out
+#: below so many rows the plan is left out unless it is wanted
 ROWS_FOR_PLAN = 28
+#: rows that a question leaves to the plan
+LEAST_PLAN = 3
 #: below so many rows or columns there is a bar and a footer
 LEAST_ROWS, LEAST_COLUMNS = 14, 60
 #: rows that the view takes if it needs them, however few there are
@@ -44,7 +52,7 @@ MARKS: dict[TaskState, tuple[str, str, str]] = {
     TaskState.SKIPPED: ("–", "waiting", "skipped"),
     TaskState.CANCELLED: ("⊘", "waiting", "cancelled"),
     TaskState.RUNNING: ("◐", "running", "running"),
-    TaskState.RETRYING: ("↻", "retrying", "retrying"),
+    TaskState.RETRYING: ("↻", "retrying", "to be tried again"),
     TaskState.ASKING: ("▲", "needs", "needs you"),
     TaskState.READY: ("○", "ready", "ready"),
     TaskState.WAITING: ("◌", "waiting", "waiting"),
@@ -55,7 +63,7 @@ _BLOCKS = {
     TaskState.SKIPPED: "–",
     TaskState.CANCELLED: "–",
     TaskState.RUNNING: "▒",
-    TaskState.RETRYING: "▒",
+    TaskState.RETRYING: "↻",
     TaskState.ASKING: "▲",
     TaskState.READY: "░",
     TaskState.WAITING: "░",
@@ -95,13 +103,19 @@ class LiveFrame(Struct, kw_only=True):
     rows: int = 24
     asked: OpenQuestion | None = None
     keys: str = ""
-    shows_plan: bool = True
+    #: what the person wants; None: the plan is shown where there is room for it
+    shows_plan: bool | None = None
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether the plan is to be shown, if there is one."""
+        return self.rows >= ROWS_FOR_PLAN if self.shows_plan is None else self.shows_plan
 
     def lines(self) -> list[Line]:
         """The lines from top to bottom, none wider than the terminal, fewer than it has rows."""
         most = self.rows - 1
         panel = [] if self.asked is None else list(self._panel(self.asked))
-        if self.rows < LEAST_ROWS or self.columns < LEAST_COLUMNS:
+        if not self._is_whole:
             bar = self._bar()
             needs = [] if panel else list(self._needs())
             room = max(most - 2 - len(needs), 0)
@@ -110,13 +124,14 @@ class LiveFrame(Struct, kw_only=True):
         rule: Line = (StyledText("─" * self.columns, "waiting"),)
         top = [rule, self._header(), self._bar(), *([] if panel else self._needs())]
         bottom = [*self._path(), *self._spent(), self._footer()]
-        panel = _squeezed(panel, most - len(top) - len(bottom))
+        left = most - len(top) - len(bottom)
+        kept = min(LEAST_PLAN, len(self.state.phases())) if self.has_plan else 0
+        panel = _squeezed(panel, left - kept)
         # Some of what has finished stays in sight above.
         room = max(self.rows * 2 // 3, LEAST_HEIGHT) - len(top) - len(bottom) - len(panel)
-        plan: list[Line] = []
-        if self.rows >= ROWS_FOR_PLAN and self.shows_plan and not panel:
-            plan = list(self._plan(room // 2))
-        workers = list(self._workers(min(room, most - len(top) - len(bottom)) - len(plan)))
+        most_plan = max(room // 2, kept, (left - len(panel)) // 2 if self.shows_plan else 0)
+        plan = list(self._plan(most_plan)) if self.has_plan else []
+        workers = list(self._workers(min(room, left) - len(plan)))
         lines = [*top, *plan, *workers, *bottom[:-1], *panel, bottom[-1]]
         return [self._fitted(line) for line in lines[-most:]]
 
@@ -136,6 +151,8 @@ class LiveFrame(Struct, kw_only=True):
         if state.status is not None:
             is_good = state.status is RunStatus.SUCCEEDED
             return state.status.value, "done" if is_good else "failed"
+        if any(question.about == ABOUT_BUDGET for _, question in state.questions.values()):
+            return "needs you", "needs"  # it is paused only for want of an answer
         if state.is_paused:
             return "paused", "needs"
         if state.is_stopping:
@@ -247,7 +264,7 @@ class LiveFrame(Struct, kw_only=True):
         where, task = row
         if not isinstance(task, LiveTask):
             words = one_line(system_task_words(task[0]), 80)
-            return f"{where}supervisor", words, "", self._since(task[1])
+            return f"{where}{SUPERVISOR}", words, "", self._since(task[1])
         again = f" (attempt {task.attempt})" if task.attempt > 1 else ""
         what = f"{one_line(task.id, 80)}{again}"
         call, since = one_line(task.note, 120), task.began_at
@@ -284,8 +301,15 @@ class LiveFrame(Struct, kw_only=True):
             yield (StyledText(f"  {'  ·  '.join(words)}", "dim"),)
 
     def _footer(self) -> Line:
-        has_plan = self.rows >= ROWS_FOR_PLAN and self.asked is None
-        return (StyledText(f"  {'t plan · ' if has_plan else ''}{self.keys}", "dim"),)
+        """The keys. While a question is open, what is typed goes into the answer, but for the Tab key."""
+        words = f"{'t' if self.asked is None else 'Tab'} plan · {self.keys}"
+        is_told = self.state.tasks and self._is_whole and cell_width(words) + 2 <= self.columns
+        return (StyledText(f"  {words if is_told else self.keys}", "dim"),)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether there is room for more than a bar, a question and the keys."""
+        return self.rows >= LEAST_ROWS and self.columns >= LEAST_COLUMNS
 
     def _panel(self, asked: OpenQuestion) -> Iterator[Line]:
         """A question, what it is about, its choices by number, and the line that is being typed."""
@@ -297,7 +321,7 @@ class LiveFrame(Struct, kw_only=True):
         notes = [f"question 1 of {total:,}"] if total > 1 else []
         notes += [f"{counted(behind, 'task')} behind it"] if behind else []
         tail = f"  ({', '.join(notes)})" if notes else ""
-        who = "the run" if is_system_task(asked.task) else one_line(asked.task, 60) or "the run"
+        who = one_line(asker_name(asked.task), 60) or THE_RUN
         head = f"▲ {who} asks"
         yield (StyledText(head, "needs"), StyledText(tail, "dim"))
         edge = StyledText("▌ ", "needs")
@@ -305,7 +329,7 @@ class LiveFrame(Struct, kw_only=True):
             yield (edge, StyledText(text, "bold"))
         # A plan is too long for a panel: it is written above.
         evidence = [] if question.about == ABOUT_PLAN else evidence_lines(question)
-        for text in evidence[:MOST_EVIDENCE]:
+        for text in first_lines(evidence, MOST_EVIDENCE):
             yield (edge, StyledText(f"  {text}", "dim"))
         for text in choice_lines(question):
             yield (edge, StyledText(text))
@@ -333,6 +357,41 @@ class LiveFrame(Struct, kw_only=True):
 def line_text(line: Line) -> str:
     """The line without its styles."""
     return "".join(part.text for part in line)
+
+
+def cut_line(line: Line, width: int) -> Line:
+    """The line in one row, with `…` where it was cut; 0: as it is."""
+    text = line_text(line)
+    if not width or cell_width(text) <= width:
+        return line
+    kept = len(cut_to(text, width)) - 1
+    parts = list(_slice(line, 0, kept))
+    return (*parts, StyledText("…", parts[-1].style if parts else "ink"))
+
+
+def wrapped_line(line: Line, width: int) -> list[Line]:
+    """The line in rows that fit, broken between words, each with the styles that it had; 0: as it is."""
+    text = line_text(line)
+    lines: list[Line] = []
+    if not width or cell_width(text) <= width:
+        return [line]
+    start = 0
+    for paragraph in text.split("\n"):
+        for row in rows_of(paragraph, width):
+            parts = _slice(line, start + row.start, start + row.end)
+            lines.append((StyledText(row.indent), *parts) if row.indent else tuple(parts))
+        start += len(paragraph) + 1
+    return lines
+
+
+def _slice(line: Line, start: int, end: int) -> Iterator[StyledText]:
+    """The part of a line from one character to another."""
+    at = 0
+    for part in line:
+        text = part.text[max(start - at, 0) : max(end - at, 0)]
+        at += len(part.text)
+        if text:
+            yield StyledText(text, part.style)
 
 
 def _taken(parts: Sequence[StyledText], time: str) -> int:

@@ -271,7 +271,7 @@ class LiveState:
             items = mapped.items = mapped.items or ItemCount()
             items.running += 1
             if mapped.state is not TaskState.RUNNING:
-                mapped.worker, mapped.began_at = event.worker, event.at
+                mapped.worker, mapped.began_at = event.worker, mapped.began_at or event.at
                 self._move(mapped, TaskState.RUNNING)
 
     def _finished(self, event: events.AttemptFinished) -> None:
@@ -310,6 +310,8 @@ class LiveState:
         if mapped is not None and mapped.items is not None:
             mapped.items.running -= 1
             mapped.items.done += isinstance(event.outcome, Done)
+            if isinstance(event.outcome, Failed) and not mapped.items.running:
+                self._move(mapped, TaskState.RETRYING)  # all that is left waits for its next try
 
     def _mapped(self, task: str) -> LiveTask | None:
         item = item_of(task)

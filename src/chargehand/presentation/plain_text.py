@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from chargehand.decisions.task_names import task_name
 from chargehand.facts.answer import Answer
 from chargehand.facts.plan import Plan, Task, each_words
 
@@ -76,7 +77,8 @@ def doubt_lines(answer: Answer) -> list[str]:
 
 def _gap_words(task: str) -> str:
     """What is missing: a task by its id, or what the supervisor itself should have done."""
-    return {"@plan": "the plan", "@answer": "the answer"}.get(task.partition(":")[0], clean(task))
+    known = {"@plan": "the plan", "@answer": "the answer"}
+    return known.get(task.partition(":")[0]) or clean(task_name(task))
 
 
 def output_words(output: Any) -> str:

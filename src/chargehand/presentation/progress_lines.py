@@ -5,10 +5,10 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from chargehand.decisions.hedging import hedged, is_hedge
-from chargehand.decisions.report import LEAST_GAIN, is_idle_worth_telling
-from chargehand.decisions.system_tasks import ITEMS, is_system_task
+from chargehand.decisions.report import LEAST_SPEEDUP, is_idle_worth_telling
+from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
+from chargehand.decisions.task_names import asker_name, system_task_words, task_name
 from chargehand.facts import events
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
@@ -23,6 +23,14 @@ LONGEST_TABLE = 50
 MOST_FAILURES = 3
 #: characters of a bar, and lines that show it
 BAR = 10
+#: characters before what a line of a summary says
+LABEL = 10
+
+#: states whose own names say too little
+_STATE_WORDS = {
+    TaskState.RETRYING: "to be tried again",
+    TaskState.ASKING: "waiting for an answer",
+}
 
 
 class ItemCount(Struct):
@@ -107,7 +115,7 @@ class ProgressLines:
             case events.AttemptFinished():
                 return self._finished(event)
             case events.AttemptPreempted() if self._is_cancelled:
-                return [f"{event.task} was stopped"]
+                return [f"{task_name(event.task)} was stopped"]
             case _:
                 self._is_cancelled |= isinstance(event, events.CancelRequested)
                 return [words] if (words := _other_words(event)) else []
@@ -162,7 +170,7 @@ class ProgressLines:
 
     def _finished(self, event: events.AttemptFinished) -> list[str]:
         length = shown_length(event.at - self._began.get(event.task, event.at))
-        name = system_task_words(event.task) if is_system_task(event.task) else event.task
+        name = task_name(event.task)
         match event.outcome:
             case Done() if is_system_task(event.task):
                 return []
@@ -175,7 +183,7 @@ class ProgressLines:
                 first = f"{name} failed after {length}: {one_line(str(failed), 200)}"
                 return [first, *(f"    {line}" for line in stack)]
             case NeedsInput(question=question):
-                return [f"{name} asks: {one_line(question.text, 200)}"]
+                return [f"{asker_name(event.task)} asks: {one_line(question.text, 200)}"]
             case Cancelled():
                 return [f"{name} was stopped after {length}"]
 
@@ -185,36 +193,39 @@ def _other_words(event: Event) -> str:
         case events.TaskRewritten():
             return f"{event.task} is rewritten: {one_line(event.description, 160)}"
         case events.AttemptLost():
-            return f"{event.task} was lost: {one_line(event.reason, 160)}"
+            return f"{task_name(event.task)} was lost: {one_line(event.reason, 160)}"
         case events.AttemptPreempted():
-            return f"{event.task} stopped for now, and goes on from there later"
+            return f"{task_name(event.task)} stopped for now, and goes on from there later"
         case events.AttemptParked():
             wait = shown_length(event.due_at - event.at)
-            return f"{event.task} goes on in {wait}: {one_line(event.why, 160)}"
+            return f"{task_name(event.task)} goes on in {wait}: {one_line(event.why, 160)}"
         case events.RetryPlanned() if not is_system_task(event.task):
             wait = shown_length(event.due_at - event.at)
             by = f" by {event.worker}" if event.worker else ""
             return f"{event.task} is tried again{by} in {wait}"
         case events.PersonAsked():
-            return f"{event.task} asks: {one_line(event.question.text, 200)}"
+            return f"{asker_name(event.task)} asks: {one_line(event.question.text, 200)}"
         case events.TaskFailed() if not is_system_task(event.task):
             return f"{event.task} is given up: {one_line(str(event.cause), 200)}"
-        case events.TaskSkipped():
+        case events.TaskSkipped() if not is_system_task(event.task):
             return f"{event.task} is skipped: {one_line(event.why, 160)}"
         case events.DeadlinePassed():
-            return f"the time of {event.task} is over" if event.task else "the time is over"
-        case events.StartMissed():
+            return (
+                f"the time of {task_name(event.task)} is over" if event.task else "the time is over"
+            )
+        case events.StartMissed() if not is_system_task(event.task):
             return f"{event.task} is not started: it could not be done in time any more"
         case events.QuestionAnswered():
-            return f"{event.task} was answered by {event.by}: {one_line(event.text, 160)}"
+            return (
+                f"{asker_name(event.task)} was answered by {event.by}: {one_line(event.text, 160)}"
+            )
         case events.QuestionExpired(why=""):
-            return f"nobody answered the question of {event.task} in time"
+            return f"nobody answered the question of {asker_name(event.task)} in time"
         case events.QuestionExpired():
-            return f"{event.task} is not answered: {one_line(event.why, 300)}"
+            return f"{asker_name(event.task)} is not answered: {one_line(event.why, 300)}"
         case events.ProgressNoted():
             share = "" if event.fraction is None else f" ({event.fraction:.0%})"
-            who = system_task_words(event.task) if is_system_task(event.task) else event.task
-            return f"{who}: {one_line(event.text, 160)}{share}"
+            return f"{task_name(event.task)}: {one_line(event.text, 160)}{share}"
         case events.CancelRequested():
             return f"cancelled by {event.by or 'somebody'}" + _because(event.reason)
         case events.WorkStopped():
@@ -248,29 +259,12 @@ def _line_of(task: Task) -> str:
     return f"{task.id} for {who}{each}{after}: {one_line(task.description, 120)}"
 
 
-def system_task_words(system_task: str) -> str:
-    """What the supervisor itself is doing."""
-    if system_task == "@plan":
-        return "planning"
-    if system_task.startswith("@plan"):
-        return "planning again"
-    if system_task.startswith("@answer"):
-        return "composing the answer"
-    if system_task.startswith(ITEMS):
-        return f"listing the items of {system_task.removeprefix(ITEMS)[1:]}"
-    if is_hedge(system_task):
-        return f"{hedged(system_task)} takes too long: a second attempt"
-    return f"rewriting {system_task.split(':')[1]}" if ":" in system_task else system_task
-
-
 def summary(result: RunResult, next_command: str) -> list[str]:
     """Six lines on what a run came to, and what to try next."""
     usage = result.usage
     tokens = usage.tokens_in + usage.tokens_out
     path = result.trace.critical_path
-    gain = gain_of(result)
-    faster = f", {gain:.1f} times as fast as one task after another" if gain else ""
-    waited = waited_words(result)
+    faster, waited = gain_words(result), waited_words(result)
     return [
         f"status    {result.status.value}, run {result.id}{_sureness(result)}",
         f"time      {shown_length(result.wall)}{waited}{faster}",
@@ -292,9 +286,18 @@ def _sureness(result: RunResult) -> str:
 
 
 def gain_of(result: RunResult) -> float | None:
-    """The speed-up; None of a run in which nothing was done, or too little for the figure to mean anything."""
+    """The speed-up; None of a run in which nothing was done."""
     is_any_done = any(task.state is TaskState.DONE for task in result.tasks.values())
-    return round(result.speedup, 3) if is_any_done and result.speedup >= LEAST_GAIN else None
+    return round(result.speedup, 3) if is_any_done and result.speedup >= 0.05 else None
+
+
+def gain_words(result: RunResult) -> str:
+    """The speed-up in words; empty below 1, and for a single task, unless a supervisor below led it faster."""
+    pieces = sum(max(len(task.items), 1) for task in result.tasks.values())
+    gain = gain_of(result)
+    if gain is None or gain < LEAST_SPEEDUP or (pieces < 2 and gain < 1.05):
+        return ""
+    return f", {gain:.1f} times as fast as one task after another"
 
 
 def waited_words(result: RunResult) -> str:
@@ -316,11 +319,18 @@ def item_counts(task: TaskResult) -> str:
 
 def task_counts(result: RunResult) -> str:
     """How many tasks are in which state, in words."""
-    states = [
-        TaskState.RUNNING
-        if any(item.state is TaskState.RUNNING for item in task.items)
-        else task.state
-        for task in result.tasks.values()
-    ]
-    counts = [(states.count(state), state.value) for state in TaskState]
+    states = [shown_state(task) for task in result.tasks.values()]
+    counts = [(states.count(state), state_words(state)) for state in TaskState]
     return ", ".join(f"{count} {word}" for count, word in counts if count) or "none"
+
+
+def state_words(state: TaskState) -> str:
+    """The state of a task as people read it."""
+    return _STATE_WORDS.get(state, state.value)
+
+
+def shown_state(task: TaskResult) -> TaskState:
+    """The state of a task; of one with `for_each` that is under way, what its items do or wait for."""
+    items = set() if task.state.is_settled else {item.state for item in task.items}
+    told = (TaskState.RUNNING, TaskState.RETRYING, TaskState.ASKING)
+    return next((state for state in told if state in items), task.state)

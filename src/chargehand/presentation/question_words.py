@@ -1,6 +1,8 @@
 """A question as people read it, and what a typed line answers."""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -11,6 +13,8 @@ from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, HOW_TO_ANSWER, REJ
 
 #: what a plan is answered with, in one key or word
 _PLAN_ANSWERS = {"y": APPROVE, "yes": APPROVE, "n": REJECT, "no": REJECT}
+#: what a question is about that asks whether a tool may be called
+ABOUT_APPROVAL = "approval"
 #: lines of the evidence of a question; a plan is shown whole
 MOST_LINES = 40
 
@@ -30,8 +34,10 @@ def answer_in(question: Question, line: str) -> str | None:
 def question_lines(question: Question) -> Iterator[str]:
     """A question for reading: the text, what it is about, its choices by number."""
     yield f"? {asked_text(question)}"
-    most = None if question.about == ABOUT_PLAN else MOST_LINES
-    yield from (f"    {line}".rstrip() for line in evidence_lines(question)[:most])
+    evidence = evidence_lines(question)
+    if question.about != ABOUT_PLAN:
+        evidence = first_lines(evidence, MOST_LINES)
+    yield from (f"    {line}".rstrip() for line in evidence)
     yield from (f"  {line}" for line in choice_lines(question))
 
 
@@ -58,12 +64,38 @@ def choice_lines(question: Question) -> list[str]:
 
 
 def evidence_lines(question: Question) -> list[str]:
-    """What a question is about: a plan as an outline, all else as indented JSON."""
+    """What a question is about: a plan as an outline, a tool call with its arguments, all else as indented JSON.
+
+    A question about the budget says it all in its text.
+    """
+    if question.about == ABOUT_BUDGET:
+        return []
     shown = None if question.evidence.blob else question.evidence.read()
     if shown is None:
         return []
     if question.about == ABOUT_PLAN:
         return list(_proposal_lines(msgspec.convert(shown, PlanProposal)))
+    if question.about == ABOUT_APPROVAL and isinstance(shown, dict):
+        return _call_lines(shown)
+    return _json_lines(shown)
+
+
+def first_lines(lines: list[str], most: int) -> list[str]:
+    """At most so many lines; that there are more is said."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"… {len(lines) - most + 1} more lines"]
+
+
+def _call_lines(call: dict[str, Any]) -> list[str]:
+    """The tool, then its arguments; those that are no JSON as they are."""
+    given = call.get("arguments")
+    with suppress(msgspec.DecodeError):
+        given = msgspec.json.decode(given) if isinstance(given, str) else given
+    return [f"{one_line(str(call.get('tool', '')))}, called with:", *_json_lines(given)]
+
+
+def _json_lines(shown: Any) -> list[str]:
     text = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
     return [clean(line) for line in text.splitlines()]
 

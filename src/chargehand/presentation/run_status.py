@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
+from chargehand.decisions.schedule import RunState
 from chargehand.errors import (
     ChargehandError,
     InternalError,
@@ -10,7 +11,7 @@ from chargehand.errors import (
     JournalVersion,
     UnknownRun,
 )
-from chargehand.facts.events import Approach, RunStatus
+from chargehand.facts.events import RunStatus
 from chargehand.journal.base import Head, Process
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
@@ -22,17 +23,23 @@ BELOW = " › "
 UNREADABLE = "unreadable"
 #: the status of a run that waits for a supervisor to start it
 SUBMITTED = "submitted"
+#: the status of a run that goes on once a person has answered, whether a process leads it or not
+WAITING = RunState.WAITING.value
+#: the status of a run that no process leads
+INTERRUPTED = "interrupted"
 T = TypeVar("T")
 
 
-def status_of(result: RunResult, owner: str) -> str:
-    """How a run stands; one that no living process leads is interrupted."""
-    if isinstance(result.status, RunStatus):
-        return result.status.value
-    if result.parked:
+def status_words(status: str) -> str:
+    """A status for reading."""
+    return "waits for an answer" if status == WAITING else status
+
+
+def status_of(result: RunResult) -> str:
+    """How a run stands; one that has work to do and that no living process leads is interrupted."""
+    if result.parked and not isinstance(result.status, RunStatus):
         return "parked"
-    is_left = result.approach is not Approach.POOL and not owner
-    return "interrupted" if is_left else result.status.value
+    return INTERRUPTED if result.is_interrupted else result.status.value
 
 
 def process_words(process: Process) -> str:

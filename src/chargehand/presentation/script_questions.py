@@ -1,11 +1,13 @@
 """Questions of a script's runs, put to the person at its terminal: `answer_questions(boss, result)`."""
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from chargehand.facts.outcome import Question
+from chargehand.journal.dsn import is_dsn, place_of
 from chargehand.presentation.plain_text import clean, one_line
 from chargehand.presentation.question_words import answer_in, question_lines
 from chargehand.result import RunResult
@@ -51,13 +53,25 @@ def answer_questions(
     return result
 
 
-def waiting_lines(result: RunResult, journal: str) -> list[str]:
-    """The open questions of a run, and the commands that answer them."""
+def waiting_lines(result: RunResult, journal: str | os.PathLike[str], crew: str = "") -> list[str]:
+    """The open questions of a run, and the commands that answer them and continue the run.
+
+    `crew` is the `FILE.py:NAME` of the supervisor, or a TOML file, for `chargehand resume --crew`. A run that
+    the command line has started knows its crew.
+    """
+    where = os.fspath(journal)
+    kept = ["--journal", place_of(where) if is_dsn(where) else where]
     lines: list[str] = []
     for question in result.questions:
         lines += question_lines(question)
         command = shlex.join(["chargehand", "answer", question.id])
-        lines.append(f"answer it:  {command} TEXT --journal {shlex.quote(journal)}")
+        lines.append(f"answer it:  {command} TEXT {shlex.join(kept)}")
+    if lines:
+        named = crew or ("" if result.source.get("crew") else "FILE.py:NAME")
+        chosen = ["--crew", named] if named else []
+        lines.append(
+            f"then:       {shlex.join(['chargehand', 'resume', result.id, *chosen, *kept])}"
+        )
     return lines
 
 

@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.decisions.critical_path import served_by
+from chargehand.decisions.system_tasks import ITEMS, is_system_task
+from chargehand.decisions.task_names import SUPERVISOR, asker_name, task_name
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.facts.durations import shown_length
@@ -22,12 +24,13 @@ from chargehand.presentation.plain_text import (
     money_words,
     one_line,
 )
-from chargehand.presentation.progress_lines import system_task_words
 
 #: rows of a timeline; of more tasks, those on the critical path and the longest are shown
 MOST_ROWS = 40
 #: attempts of items that are shown of one task; those that failed are shown in any case
 MOST_ITEMS = 5
+#: seconds of waiting from which on it is told
+LEAST_WAIT = 0.1
 ON_PATH, WORKED, WAITED = "█", "▒", "·"
 
 _ENDINGS = {
@@ -70,7 +73,7 @@ def timeline_lines(trace: Trace, width: int) -> list[Line]:
         by_weight = sorted(rows, key=lambda row: (row.task not in critical, -row.length))
         kept = {row.task for row in by_weight[:MOST_ROWS]}
         shown = [row for row in rows if row.task in kept]
-    names = [one_line(_name(row.task), 40) for row in shown]
+    names = [one_line(task_name(row.task), 40) for row in shown]
     room = min(max(map(cell_width, names)), width // 3)
     columns = max(width - room - 14, 10)
     whole = max(end - trace.began_at, timedelta(milliseconds=1))
@@ -100,8 +103,7 @@ def timeline_lines(trace: Trace, width: int) -> list[Line]:
 def _rows(trace: Trace, end: datetime) -> list[_Row]:
     rows: dict[str, _Row] = {}
     for span in trace.attempts:
-        item = item_of(span.task)
-        task = item[0] if item is not None and not span.is_system_task else span.task
+        task = _row_of(span)
         stretch = (span.began_at, span.ended_at or end)
         row = rows.get(task)
         if row is None:
@@ -111,6 +113,14 @@ def _rows(trace: Trace, end: datetime) -> list[_Row]:
             row.usage += span.usage
             row.ending = span.ending
     return list(rows.values())
+
+
+def _row_of(span: AttemptSpan) -> str:
+    """The task whose row shows an attempt: its items, and the listing of them, are part of a task."""
+    if span.task.startswith(f"{ITEMS}:"):
+        return span.task.removeprefix(f"{ITEMS}:")
+    item = item_of(span.task)
+    return item[0] if item is not None and not span.is_system_task else span.task
 
 
 def _bar(row: _Row, began: datetime, whole: timedelta, columns: int, *, is_critical: bool) -> str:
@@ -126,10 +136,6 @@ def _bar(row: _Row, began: datetime, whole: timedelta, columns: int, *, is_criti
     return "".join(cells)
 
 
-def _name(task: str) -> str:
-    return system_task_words(task) if task.startswith("@") else task
-
-
 # the tree
 
 
@@ -142,6 +148,7 @@ def tree_lines(trace: Trace, *, content: bool = True) -> Iterator[Line]:
         StyledText(f"run {clean(trace.run)}  ", "bold"),
         StyledText(status, style),
         StyledText(f" in {shown_length(trace.wall)}{_spent(trace.usage)}", "dim"),
+        StyledText(_failures(trace), "failed"),
         StyledText(request),
     )
     nodes = list(_nodes(trace, content=content))
@@ -150,6 +157,11 @@ def tree_lines(trace: Trace, *, content: bool = True) -> Iterator[Line]:
         yield (StyledText("└─ " if is_last else "├─ ", "dim"), *head)
         for line in below:
             yield (StyledText("   " if is_last else "│  ", "dim"), *line)
+
+
+def _failures(trace: Trace) -> str:
+    count = trace.failed_attempts
+    return f"  {counted(count, 'failed attempt')}" if count else ""
 
 
 def _nodes(trace: Trace, *, content: bool) -> Iterator[tuple[Line, list[Line]]]:
@@ -171,16 +183,19 @@ def _nodes(trace: Trace, *, content: bool) -> Iterator[tuple[Line, list[Line]]]:
         answer = (
             f"{one_line(question.answer, 120)} (by {clean(question.by)})" if question.by else "open"
         )
-        asks: Line = (StyledText("▲ ", "needs"), StyledText(f"{clean(question.task)} {text}"))
+        asks: Line = (
+            StyledText("▲ ", "needs"),
+            StyledText(f"{clean(asker_name(question.task))} {text}"),
+        )
         events.append(
             (question.asked_at, len(events), (*asks, StyledText(f"  → {answer}", "dim")), [])
         )
-    hidden = _hidden(trace.attempts)
+    events += _left_out(trace.attempts, len(events))
     for _, _, head, below in sorted(events, key=lambda event: event[:2]):
         yield head, below
-    if hidden:
-        yield (StyledText(f"… {counted(hidden, 'more item')}; --json has them all", "dim"),), []
     for task, why in trace.skipped.items():
+        if is_system_task(task):
+            continue
         reason = f"  {one_line(why, 200)}" if content else ""
         yield (
             (
@@ -210,18 +225,34 @@ def _chosen(attempts: Sequence[AttemptSpan]) -> Iterator[AttemptSpan]:
             yield span
 
 
-def _hidden(attempts: Sequence[AttemptSpan]) -> int:
-    return len(attempts) - sum(1 for _ in _chosen(attempts))
+def _left_out(
+    attempts: Sequence[AttemptSpan], place: int
+) -> Iterator[tuple[datetime, int, Line, list[Line]]]:
+    """By task with `for_each`: how many of its items are not shown, right behind those that are."""
+    count: dict[str, int] = {}
+    began: dict[str, datetime] = {}
+    for sign, spans in ((1, attempts), (-1, _chosen(attempts))):
+        for span in spans:
+            if (item := item_of(span.task)) is not None:
+                count[item[0]] = count.get(item[0], 0) + sign
+                if sign < 0:
+                    began[item[0]] = max(began.get(item[0], span.began_at), span.began_at)
+    for task, hidden in count.items():
+        if hidden:
+            words = f"… {counted(hidden, 'more item')} of {clean(task)}; --json has them all"
+            yield began[task], place, (StyledText(words, "dim"),), []
 
 
 def _attempt(span: AttemptSpan, *, content: bool) -> Line:
     icon, style = _ENDINGS.get(span.ending, ("·", "dim"))
     again = f", attempt {span.attempt}" if span.attempt > 1 else ""
     waited = (
-        f", waited {shown_length(timedelta(seconds=span.waited))}" if span.waited >= 0.1 else ""
+        f", waited {shown_length(timedelta(seconds=span.waited))}"
+        if span.waited >= LEAST_WAIT
+        else ""
     )
     took = shown_length(span.length) if span.ended_at else "running"
-    facts = f"  {one_line(span.worker, 40)}{again}  {took}{waited}{_spent(span.usage)}"
+    facts = f"  {_worker(span)}{again}  {took}{waited}{_spent(span.usage)}"
     error = ""
     if span.error:
         error = f"  {span.ending}: {one_line(span.error, 300)}" if content else f"  {span.ending}"
@@ -229,10 +260,17 @@ def _attempt(span: AttemptSpan, *, content: bool) -> Line:
         error = f"  → {_shown(span.value, span.blob, span.size)}"
     return (
         StyledText(f"{icon} ", style),
-        StyledText(one_line(_name(span.task), 80), "bold"),
+        StyledText(one_line(task_name(span.task), 80), "bold"),
         StyledText(facts, "dim"),
         StyledText(error, "failed" if span.error else "ink"),
     )
+
+
+def _worker(span: AttemptSpan) -> str:
+    """Who did it; of what the supervisor does for a task of the plan, what that is."""
+    if not is_system_task(span.worker):
+        return one_line(span.worker, 40)
+    return SUPERVISOR if span.is_system_task else "puts the results of its items together"
 
 
 def _steps(span: AttemptSpan, *, content: bool) -> Iterator[Line]:
@@ -242,7 +280,7 @@ def _steps(span: AttemptSpan, *, content: bool) -> Iterator[Line]:
 
 
 def _step(step: StepSpan, *, content: bool) -> Iterable[StyledText]:
-    took = "no end" if step.ended_at is None else shown_length(step.ended_at - step.began_at)
+    took = step_time(step)
     name = step.name.removeprefix("tool ") if step.kind is StepKind.TOOL else step.name
     named = f"{step.kind} {step.model}" if step.model else f"{step.kind} {one_line(name, 60)}"
     source = f" ({step.source})" if step.source not in ("", "call") else ""
@@ -252,6 +290,18 @@ def _step(step: StepSpan, *, content: bool) -> Iterable[StyledText]:
         yield StyledText(f"  {one_line(step.error, 200) if content else 'failed'}", "failed")
     elif content and step.kind is not StepKind.RUN:
         yield StyledText(f"  {_exchange(step)}", "ink")
+
+
+def step_time(step: StepSpan) -> str:
+    """How long a call took, how long it waited for its provider before, and how often it was sent."""
+    if step.ended_at is None:
+        return "no end"
+    length, waited = step.ended_at - step.began_at, timedelta(seconds=step.waited)
+    if step.waited < LEAST_WAIT:
+        waited = timedelta(0)
+    words = shown_length(max(length - waited, timedelta(0)))
+    words += f", waited {shown_length(waited)}" if waited else ""
+    return words + (f", sent {step.sends} times" if step.sends > 1 else "")
 
 
 def _exchange(step: StepSpan) -> str:

@@ -77,7 +77,7 @@ class RunComparison(Struct, frozen=True, kw_only=True):
 
     @property
     def is_same(self) -> bool:
-        """Whether both came to the same: the request, the plan, every outcome and the answer."""
+        """Whether the request, the plan, every outcome and the answer are the same in both."""
         parts = (self.request, self.status, self.answer)
         return all(part.is_same for part in parts) and all(task.is_same for task in self.tasks)
 

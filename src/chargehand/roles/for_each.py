@@ -1,6 +1,6 @@
 """For each: what a mapped task is done for is listed before, and what came of each item is put together after."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -8,7 +8,7 @@ from chargehand.decisions.rule_answer import LONGEST_ITEM, cut, item_in_words, w
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.engines.brief import Brief
-from chargehand.errors import WorkerError
+from chargehand.errors import Fault, WorkerError
 from chargehand.facts.events import ItemsListed
 from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import FILES, Task, item_id
@@ -16,6 +16,7 @@ from chargehand.facts.value import MOST_BYTES, Value, canonical, part_of
 from chargehand.reused_threads import in_thread
 from chargehand.roles.json_output import objection_to
 from chargehand.roles.resources import Resources
+from chargehand.roles.roster import Member
 from chargehand.roles.system_task_context import PlanningContext
 from chargehand.tools.base import Tool
 from chargehand.tools.reachable_data import held_now, lists_files
@@ -70,7 +71,8 @@ async def collect(brief: Brief, seat: PlanningContext, _: Resources) -> Outcome:
         words = f"the results of {len(parts):,} items have {size:,} bytes, and {MOST_BYTES:,} are the most"
         return Failed(kind=ErrorClass.RESOURCE, message=words, error="TooLarge", is_final=True)
     together = Value(json=msgspec.Raw(b"[" + b",".join(parts) + b"]"))
-    if task.at_least is not None:
+    whole = sum(node.state is TaskState.DONE and not node.gaps for node in nodes)
+    if task.at_least is not None and whole >= task.at_least:
         return Done(together)
     if not nodes and isinstance(task.for_each, dict):
         return Done(together, gaps=(f"{_no_file(task)}; if none is fine, set at_least=0",))
@@ -116,14 +118,35 @@ async def _files(seat: PlanningContext, task: Task, pattern: str) -> list[Value]
     workers = list(seat.roster)
     own = [each for each in workers if each.name == task.worker or task.skill in each.skills]
     for group in (own, workers):
-        tools = [tool for worker in group for tool in getattr(worker, "toolbox", ())]
-        holders = [tool for tool in tools if tool.holds is not None and lists_files(tool.holds)]
+        holders = _file_tools(group)
         if holders:
             found: list[Value] = await in_thread(_listed, holders, pattern)
             return found
-    raise WorkerError(
-        f"for_each={{'files': {pattern!r}}}: no worker of this crew has a tool that reads files; "
-        "give one the tools of chargehand.tools.files.files(FOLDER), or name the items as a list"
+    raise WorkerError(_no_tool(pattern))
+
+
+def unlistable_files(tasks: Iterable[Task], workers: Iterable[Member]) -> list[Fault]:
+    """Faults of the tasks over a pattern of files, if none of these workers has a tool that lists files."""
+    patterns = {
+        task.id: task.for_each[FILES]
+        for task in tasks
+        if isinstance(task.for_each, dict) and task.for_each.get(FILES)
+    }
+    if not patterns or _file_tools(workers):
+        return []
+    return [Fault("bad_for_each", id_, _no_tool(pattern)) for id_, pattern in patterns.items()]
+
+
+def _file_tools(workers: Iterable[Member]) -> list[Tool]:
+    tools = (tool for worker in workers for tool in getattr(worker, "toolbox", ()))
+    return [tool for tool in tools if tool.holds is not None and lists_files(tool.holds)]
+
+
+def _no_tool(pattern: str) -> str:
+    return (
+        f"for_each={{'files': {pattern!r}}}: no worker of this crew has a tool that reads files, and the supervisor "
+        "itself reads none; give the tools of chargehand.tools.files.files(FOLDER) to an LLM worker, or list "
+        "the files in a function worker and name its task: for_each='TASK'"
     )
 
 
@@ -159,9 +182,15 @@ def _no_file(task: Task) -> str:
 
 
 def _gaps(items: "dict[str, list[Value]]", task: Task, nodes: Sequence[TaskNode]) -> Iterator[str]:
-    """The items that came to nothing, in words."""
-    lost = [(index, node) for index, node in enumerate(nodes) if node.state is not TaskState.DONE]
+    """The items that came to nothing, or are done in part, in words."""
+    lost = [
+        (index, node)
+        for index, node in enumerate(nodes)
+        if node.state is not TaskState.DONE or node.gaps
+    ]
     for index, node in lost[:MOST_GAPS]:
-        yield f"{item_in_words(index, items[task.id][index])}: {why_not_done(node)}"
+        is_done = node.state is TaskState.DONE
+        why = "; ".join(node.gaps) if is_done else why_not_done(node)
+        yield f"{item_in_words(index, items[task.id][index])}: {why}"
     if len(lost) > MOST_GAPS:
         yield f"and {len(lost) - MOST_GAPS} more items"

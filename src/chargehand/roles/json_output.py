@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from chargehand.facts.json_schema import faults_against
+from chargehand.facts.lone_surrogates import without_escaped_surrogates
 from chargehand.facts.output_schema import type_adapter
 
 #: beginnings of an object that are looked at in a text that is not JSON alone
@@ -65,6 +66,7 @@ def _found_in(text: str, opening: str = "{") -> Any:
 
     Raises `msgspec.DecodeError` if there is none.
     """
+    text = without_escaped_surrogates(text)
     try:
         return msgspec.json.decode(text.strip())
     except msgspec.DecodeError:
@@ -83,8 +85,9 @@ def _parts_in(text: str, opening: str) -> list[tuple[int, Any]]:
         if at < 0:
             break
         try:
-            value, end = _decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
+            _, end = _decoder.raw_decode(text, at)
+            value = msgspec.json.decode(text[at:end])  # stricter: NaN and 1e999 are no JSON
+        except (ValueError, RecursionError, msgspec.DecodeError):
             continue
         found.append((end - at, value))
         at = end - 1

@@ -147,7 +147,7 @@ async def ask_until(
         if objection is None:
             return value
         said += [reply.turn, base.user(f"{objection}{again}")]
-    error = failure(value)(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
+    error = failure(value)(f"the model gave no valid reply in {REPAIRS + 1} tries: {objection}")
     error.is_final = True  # a second attempt would ask the same model as often again
     raise error
 

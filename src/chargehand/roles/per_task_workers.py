@@ -138,8 +138,8 @@ class Factory:
             capped = brief.limits.money is not None
             if capped and (model := resources.unpriced(made.model, f"worker {made.name!r}")):
                 raise WorkerError(
-                    f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which "
-                    f"factory {self.name!r} gave to {made.name!r}",
+                    f"Limits(money=…) cannot be enforced: the price of {model}, which factory "
+                    f"{self.name!r} gave to {made.name!r}, is unknown",
                     kind="denied",
                 )
             return await made.work(resources)(brief)

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 from chargehand.facts.plan import Plan, Reach, Strategy, Task, is_vague, who_can_read
 from chargehand.models.base import ModelSettings, Turn
+from chargehand.roles.for_each import unlistable_files
 from chargehand.roles.json_output import objection_to, one_of, record
 from chargehand.roles.model_calls import ModelCaller, ask_until
 from chargehand.roles.per_task_workers import Factory
@@ -94,6 +96,7 @@ class Bounds:
         self, roster: Roster, limits: Limits, reach: Mapping[str, Reach] | None = None
     ) -> None:
         self._reach = reach
+        self._roster = roster
         self.workers = [worker.name for worker in roster]
         self.lines = describe_roster(roster)
         #: by whoever makes workers: the tools that they can be given
@@ -111,14 +114,25 @@ class Bounds:
 
     def faults_in(self, tasks: Sequence[Task]) -> list[Fault]:
         """All that speaks against these tasks, written in this order; to be vague is a fault here."""
+        if too_many := self.too_many(tasks):
+            return too_many  # before each of them is looked at
         check = Plan(goal="", tasks=tasks).check(
             self.workers, self.limits, reach=self._reach, in_order=True
         )
-        return [*check.faults, *check.warnings, *self._ungranted(tasks)]
+        unlistable = unlistable_files(tasks, self._roster)
+        return [*check.faults, *check.warnings, *unlistable, *self._ungranted(tasks)]
+
+    def too_many(self, tasks: Sequence[object]) -> list[Fault]:
+        """That these are more tasks than a model may write at once, if they are."""
+        cap = self.limits.tasks
+        if len(tasks) <= cap:
+            return []
+        message = f"{len(tasks):,} tasks are more than the cap of {cap}; write {cap} at most"
+        return [Fault("too_many_tasks", "", message)]
 
     def mend(self, tasks: Sequence[WrittenTask]) -> None:
         """Give each task that names a file which its worker cannot read to the one worker that can."""
-        for task in tasks:
+        for task in () if self.too_many(tasks) else tasks:
             reader = who_can_read(task.task, self._reach or {})
             if reader:
                 log.warning(
@@ -306,20 +320,24 @@ def read_draft(text: str) -> tuple[WrittenPlan | None, str | None]:
 def _in_order(tasks: list[WrittenTask]) -> list[WrittenTask]:
     """The tasks, each behind those that it needs; what needs each other in a circle stays at the end."""
     known = {task.id for task in tasks}
-    placed: set[str] = set()
-    ordered: list[WrittenTask] = []
-    left = list(tasks)
-    while left:
-        free = [
-            task
-            for task in left
-            if placed.issuperset(known.intersection((*task.needs, task.for_each)))
-        ]
-        first = free[0] if free else left[0]
-        left.remove(first)
-        ordered.append(first)
-        placed.add(first.id)
-    return ordered
+    #: by place: the needs that do not stand before it yet; by need: the places of those that have it
+    unmet = [known.intersection((*task.needs, task.for_each)) for task in tasks]
+    needed: dict[str, list[int]] = {}
+    for place, needs in enumerate(unmet):
+        for need in needs:
+            needed.setdefault(need, []).append(place)
+    free = [place for place, needs in enumerate(unmet) if not needs]  # sorted, hence a heap
+    ordered: dict[int, WrittenTask] = {}
+    for oldest in range(len(tasks)):
+        # Those that are free, in their order; of a circle, the first is taken all the same.
+        while free or oldest not in ordered:
+            place = heappop(free) if free else oldest
+            ordered[place] = tasks[place]
+            for behind in needed.pop(tasks[place].id, ()):
+                unmet[behind].discard(tasks[place].id)
+                if not unmet[behind] and behind not in ordered:
+                    heappush(free, behind)
+    return list(ordered.values())
 
 
 def failure_of(written: WrittenPlan | None) -> type[WorkerError]:

@@ -5,6 +5,7 @@ models that do not keep to them. It is narrow on purpose: English, the first per
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -97,11 +98,8 @@ def refusal_in(
 
     `asked` are the words of the task: what they tell it to answer is a result.
     """
-    for call in reply.calls:
-        if call.name == CANNOT:
-            return _failed(_reason_in(call))
     if reply.calls:
-        return None
+        return refusal_among(reply.calls)
     told = None if schema is None else decoded(reply.text)
     told = told[RESULT] if isinstance(told, dict) and set(told) == {RESULT} else told
     if isinstance(told, dict) and set(told) == {CANNOT}:
@@ -117,6 +115,14 @@ def refusal_in(
         ):
             return _failed(line["reason"])
     return refusal_of(reply.text, asked)
+
+
+def refusal_among(calls: Sequence[ToolCall]) -> Failed | None:
+    """What a reply fails with if one of its calls says that the task cannot be done."""
+    for call in calls:
+        if call.name == CANNOT:
+            return _failed(_reason_in(call))
+    return None
 
 
 def refusal_of(text: str, asked: str = "") -> Failed | None:

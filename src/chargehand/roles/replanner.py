@@ -161,6 +161,8 @@ class _Change:
         """All that speaks against this change; nothing does if it changes nothing."""
         if not self.changes(written):
             return []
+        if too_many := self._bounds.too_many(written.tasks):
+            return too_many
         tasks = [each.task for each in written.tasks]
         check = self._check(tasks)
         refused = self.faults_of(self.event(written))

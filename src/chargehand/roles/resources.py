@@ -147,7 +147,8 @@ class Resources:
         """What a call has cost, as far as it is known; a reply that was shared cost nothing."""
         if not call.sends:
             return NO_USAGE
-        if not any(m.abilities.is_metered for m in models if m.name == call.model):
+        metered = [m.abilities.is_metered for m in models if m.name == call.model]
+        if True not in metered:
             return replace(call.reply.usage, calls=1)
         from chargehand.models.prices import is_plausible, price_of, settled
 

@@ -117,7 +117,7 @@ class _PlanStream:
                 free = [id_ for id_ in self._bounds.ids if id_ not in noted["accepted"]]
                 schema = record(tasks=schemas.tasks_schema(self._bounds, free, self._bounds.ids))
         kind = schemas.failure_of(schemas.read_draft(reply.text)[0])
-        error = kind(f"the model could not do it in {REPAIRS + 1} tries: {objection}")
+        error = kind(f"the model gave no valid reply in {REPAIRS + 1} tries: {objection}")
         if self._gate.accepted:
             return schemas.no_plan(error)  # what was accepted runs, and its words are known by now
         raise error

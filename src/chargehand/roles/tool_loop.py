@@ -5,6 +5,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
@@ -36,6 +37,8 @@ log = logging.getLogger("chargehand")
 REPAIRS = 2
 #: the same tool with the same arguments so many times is no progress
 REPEATS = 3
+#: calls of one reply that are made; the others are refused, and the model is told so
+MOST_CALLS = 64
 #: failures of one tool in the same way, one after another, after which the attempt has failed
 SAME_FAILURES = 6
 #: the name under which a model sees what a task with `for_each` is done for
@@ -163,7 +166,7 @@ class ToolLoop:
             settings=worker.settings,
         )
 
-    @property
+    @cached_property
     def _is_told(self) -> bool:
         """Whether the model is offered our call to say that it cannot."""
         is_free = refusal_detection.CANNOT not in self._toolbox
@@ -184,7 +187,9 @@ class ToolLoop:
     def _refusal_in(self, reply: base.ModelReply) -> Failed | None:
         if not self._is_told:
             return None
-        task = self._brief.task
+        task, calls = self._brief.task, reply.calls
+        if calls:
+            return refusal_detection.refusal_among(calls)
         asked = f"{self._worker.opening.text}\n{task.description}\n{task.accept}"
         return refusal_detection.refusal_in(reply, task.output, asked)
 
@@ -220,25 +225,54 @@ class ToolLoop:
     async def _use_tools(self, calls: Sequence[base.ToolCall]) -> Outcome | None:
         """Call what the model asked for, side by side; an outcome if that ends the attempt."""
         # Most often there is one, which needs no task of its own.
-        outputs = [await self._use(calls[0])] if len(calls) == 1 else await self._use_all(calls)
+        keys = [_key_of(call) for call in calls[:MOST_CALLS]]
+        outputs = (
+            [await self._use(calls[0])] if len(calls) == 1 else await self._use_all(calls, keys)
+        )
         self._add(base.Turn(base.Role.TOOL, tuple(outputs)))
         for call, output in zip(calls, outputs, strict=True):
             if self._rules.ends(call.name) and not output.is_error:
                 return Done(Value.of(output.text), gaps=tuple(self._rejected))
-        return self._stuck(calls)
+        return self._stuck(calls, keys)
 
-    async def _use_all(self, calls: Sequence[base.ToolCall]) -> list[base.ToolOutput]:
-        results = await asyncio.gather(*(self._use(call) for call in calls), return_exceptions=True)
+    async def _use_all(
+        self, calls: Sequence[base.ToolCall], keys: Sequence[str]
+    ) -> list[base.ToolOutput]:
+        refused = self._refused_unmade(calls, keys)
+        made = [call for place, call in enumerate(calls) if place not in refused]
+        results = await asyncio.gather(*(self._use(call) for call in made), return_exceptions=True)
         outputs: list[base.ToolOutput] = []
         for result in results:  # all have ended, so that nothing goes on unwatched
             if isinstance(result, BaseException):
                 raise result
             outputs.append(result)
-        return outputs
+        told = iter(outputs)
+        return [refused[n] if n in refused else next(told) for n in range(len(calls))]
 
-    def _stuck(self, calls: Sequence[base.ToolCall]) -> Outcome | None:
-        for call in calls:
-            what = f"{call.name}({_canonical_arguments(call.arguments)})"
+    def _refused_unmade(
+        self, calls: Sequence[base.ToolCall], keys: Sequence[str]
+    ) -> dict[int, base.ToolOutput]:
+        """By place in a reply: calls that are not made. It follows from the replies alone, as in a resumed attempt."""
+        refused: dict[int, base.ToolOutput] = {}
+        times: dict[str, int] = {}
+        for place, call in enumerate(calls):
+            if place >= MOST_CALLS:
+                why = (
+                    f"This call was not made: a reply may make {MOST_CALLS} calls, and this one "
+                    f"makes {len(calls)}. Make the others in your next replies."
+                )
+                refused[place] = _refused(call, why)
+                continue
+            key = keys[place]
+            before = times.get(key, self._seen.get(key, 0))
+            times[key] = before + 1
+            if before >= REPEATS:
+                why = f"This call was not made: the same call was made {REPEATS} times already."
+                refused[place] = _refused(call, why)
+        return refused
+
+    def _stuck(self, calls: Sequence[base.ToolCall], keys: Sequence[str]) -> Outcome | None:
+        for call, what in zip(calls, keys, strict=False):  # those past the most have no key
             times = self._seen[what] = self._seen.get(what, 0) + 1
             if times >= REPEATS:
                 failure = _failed("NoProgress", f"it called {what[:200]} {REPEATS} times")
@@ -369,13 +403,16 @@ class ToolLoop:
             is_sensitive=bool(self._secrets),
             only_from=self._only_source(),
         )
-        grants = Grants(
+        return judge_call(traits, self._grants, knowledge)
+
+    @cached_property
+    def _grants(self) -> Grants:
+        return Grants(
             tools=frozenset(self._toolbox.names),
             destinations=self._worker.destinations,
             has_secrets=bool(self._secrets),
             preapproved=self._worker.preapproved,
         )
-        return judge_call(traits, grants, knowledge)
 
     def _only_source(self) -> str:
         """The server that all it has read came from, if it is one and nothing else has tainted it."""
@@ -531,6 +568,11 @@ def _denied(verdict: Verdict) -> ToolError:
 
 def _refused(call: base.ToolCall, why: str) -> base.ToolOutput:
     return base.ToolOutput(call.id, call.name, why, is_error=True)
+
+
+def _key_of(call: base.ToolCall) -> str:
+    """What the same call has in common with itself, however its arguments are written."""
+    return f"{call.name}({_canonical_arguments(call.arguments)})"
 
 
 def _canonical_arguments(arguments: str) -> str:

@@ -1,13 +1,12 @@
 """The attempt factory: makes of a decision to start a task the attempt that an engine runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
 from chargehand.clock import Clock
-from chargehand.decisions.hedging import is_hedge
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.system_tasks import (
@@ -16,6 +15,7 @@ from chargehand.decisions.system_tasks import (
     LISTER,
     PLANNER,
     REFINER,
+    is_hedge,
     is_system_task,
 )
 from chargehand.decisions.taint_sources import sources_of
@@ -44,20 +44,31 @@ if TYPE_CHECKING:
 MOST_FAILED_ITEMS = 20
 
 
+class PlanningCrew(NamedTuple):
+    """What the supervisor's own tasks go by."""
+
+    #: the workers that a plan may name
+    roster: Roster
+    #: plans in place of a model
+    planner: SystemTask | None = None
+
+
 class AttemptFactory:
-    """Knows every worker of a roster, and where its work is done: on the loop, in threads, in children."""
+    """Knows workers, and where the work of each is done: on the loop, in threads, in children.
+
+    Without a crew there are no system tasks: a pool has none.
+    """
 
     def __init__(
         self,
-        roster: Roster,
+        workers: Iterable[Member],
         resources: Resources,
         blobs: Blobs,
         clock: Clock,
         parallel: int,
-        planner: SystemTask | None = None,
+        crew: PlanningCrew | None = None,
     ) -> None:
-        self.roster = roster
-        self._planner = planner
+        self._crew = crew
         self._resources = resources
         self._blobs = blobs
         self._clock = clock
@@ -68,7 +79,7 @@ class AttemptFactory:
         self._works: dict[str, Callable[[Job], Awaitable[Ending]]] = {}
         self._versions: dict[str, str] = {}
         self._children: dict[str, Children] = {}
-        for worker in roster:
+        for worker in workers:
             self.join(worker)
 
     def join(self, worker: Member) -> None:
@@ -211,10 +222,12 @@ class AttemptFactory:
         self, system_task: str, live_run: LiveRun, host: PlanningHost | None
     ) -> "Callable[[Job], Awaitable[Ending]]":
         """What the supervisor does itself, as an attempt like any other."""
-        planner = self._planner if system_task == PLANNER else None
+        if self._crew is None:
+            raise InternalError(f"{system_task} is to be done where nobody leads the run")
+        planner = self._crew.planner if system_task == PLANNER else None
         perform = planner or _duty(system_task)
         requested = live_run.schedule.requested
-        roster = self.roster.limited_to(() if requested is None else requested.workers)
+        roster = self._crew.roster.limited_to(() if requested is None else requested.workers)
         context = PlanningContext(live_run, roster, self._clock.now, self._blobs, host)
         return self._attempt(lambda job: perform(job.brief, context, self._resources), is_own=True)
 
@@ -228,9 +241,10 @@ class AttemptFactory:
                     await self._fetch(brief)
                 except Exception as error:  # noqa: BLE001 - a missing part or blob fails the attempt
                     return failed_by(error)
-            outcome = await outcome_of(brief, call, job)
-            if brief.task.output is not None and type(outcome) is Done and not is_own:
-                outcome = _shaped(outcome, brief.task.output)
+            shape = None if is_own else brief.task.output  # now: its worker may change its brief
+            outcome = await outcome_of(call, job)
+            if shape is not None and type(outcome) is Done:
+                outcome = _shaped(outcome, shape)
             if type(outcome) is Done and outcome.value.is_large:
                 return await self.spill(outcome)
             return outcome
@@ -287,7 +301,7 @@ class _Flights:
 
     async def _lead(self, key: str, work: "Callable[[Job], Awaitable[Ending]]", job: Job) -> Ending:
         landing: asyncio.Future[Done | None] = asyncio.get_running_loop().create_future()
-        self._open[key] = (job.brief.run, landing)
+        self._open[key] = (job.run, landing)
         done: Done | None = None
         try:
             ending = await work(job)

@@ -126,8 +126,13 @@ class Submission(msgspec.Struct, frozen=True):
 
 async def submissions(mail: Mailbox) -> list[Submission]:
     """The runs that were submitted and that nobody has taken up, oldest first."""
+    return submissions_in(await mail.unread())
+
+
+def submissions_in(letters: Iterable[Mail]) -> list[Submission]:
+    """The runs that this mail submits."""
     found = []
-    for letter in await mail.unread():
+    for letter in letters:
         if letter.subject == "submit":
             with contextlib.suppress(msgspec.MsgspecError):  # the leader that opens it names it
                 found.append(submission_in(letter))

@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
+from msgspec import Struct
+
 from chargehand.clock import Clock
-from chargehand.decisions.budget import OVER_BUDGET, Account, Shortage, has_caps
+from chargehand.decisions.budget import OVER_BUDGET, Account, Shortage
 from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
@@ -45,6 +47,7 @@ from chargehand.facts.answer import AnswerPiece, TaskPiece
 from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
+    AttemptHeldUp,
     AttemptParked,
     Event,
     PersonAsked,
@@ -58,14 +61,14 @@ from chargehand.facts.events import (
     StepStarted,
     WorkStopped,
 )
-from chargehand.facts.limits import Limits
+from chargehand.facts.limits import Limits, has_caps
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion
 from chargehand.facts.outcome import NeedsInput, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 from chargehand.notify.run_notices import RunNotices
 from chargehand.past_runs import spent_below
-from chargehand.roles.roster import Member
+from chargehand.roles.roster import Member, Roster
 from chargehand.runtime.attempt_factory import AttemptFactory
 from chargehand.runtime.command_inbox import CommandInbox
 from chargehand.runtime.log_lines import log_events
@@ -109,7 +112,9 @@ WAITS = "it waits for a person"
 CUT_OFF = "its provider serves no calls"
 
 #: after these, and after an attempt that asks, what waits is looked at although other work goes on
-NEEDS_PERSON = frozenset({AttemptParked, PersonAsked, RetryPlanned, RunLed, RunPaused})
+NEEDS_PERSON = frozenset(
+    {AttemptHeldUp, AttemptParked, PersonAsked, RetryPlanned, RunLed, RunPaused}
+)
 
 
 #: it may take long until these are over
@@ -197,20 +202,89 @@ class BlockedWrites:
         return await done
 
 
+class Listeners:
+    """Those who hear the events of a run once they are durable, and its answer as it grows."""
+
+    def __init__(self, texts: TextStreams) -> None:
+        #: by run: how many of its events listeners could have heard, or find in the journal
+        self.told: dict[str, int] = {}
+        self._texts = texts
+        self._queues: dict[str, list[asyncio.Queue[Heard]]] = {}
+
+    def add(self, run: str, *, tokens: bool) -> "asyncio.Queue[Heard]":
+        """What one more listener hears from now on; with `tokens`, also what models write for tasks."""
+        queue: asyncio.Queue[Heard] = asyncio.Queue()
+        self._queues.setdefault(run, []).append(queue)
+        self._texts.add(run, queue, tokens=tokens)
+        return queue
+
+    def say(self, run: str, piece: AnswerPiece) -> None:
+        """Tell a piece of the answer."""
+        self._texts.say(run, piece)
+
+    def tell(self, run: str, events: Sequence[Event]) -> None:
+        """These events of a run are durable."""
+        if run in self.told:
+            self.told[run] += len(events)
+        for queue in self._queues.get(run, ()):
+            for event in events:
+                queue.put_nowait(event)
+
+    def end(self, run: str) -> None:
+        """No more is heard of this run here."""
+        self.told.pop(run, None)
+        for queue in self._queues.pop(run, ()):
+            queue.put_nowait(None)
+            self._texts.remove(run, queue)
+
+
+class Alarm:
+    """Wakes the loop when the next timer is due."""
+
+    def __init__(self, clock: Clock, wake: asyncio.Event) -> None:
+        self._clock = clock
+        self._wake = wake
+        self._ringer: asyncio.Task[None] | None = None
+        self._rings_at: datetime | None = None
+
+    def set(self, due_at: datetime, group: asyncio.TaskGroup) -> None:
+        """Ring at this instant, unless it is set to an earlier one."""
+        if self._ringer is not None and not self._ringer.done():
+            if self._rings_at is not None and self._rings_at <= due_at:
+                return
+            self._ringer.cancel()
+        self._rings_at = due_at
+        self._ringer = group.create_task(self._ring(due_at))
+
+    def cancel(self) -> None:
+        if self._ringer is not None:
+            self._ringer.cancel()
+
+    async def _ring(self, due_at: datetime) -> None:
+        await self._clock.sleep_until(due_at)
+        self._wake.set()
+
+
+class RuntimeParts(Struct, frozen=True, kw_only=True):
+    """What a runtime is handed."""
+
+    kernel: Kernel
+    journal: Journal
+    roster: Roster
+    attempts: AttemptFactory
+    engine: Engine
+    clock: Clock
+    hooks: Hooks
+    notices: RunNotices | None
+    texts: TextStreams
+
+
 class Runtime:
     """Leads runs in one event loop, from the first until it is closed."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        journal: Journal,
-        attempts: AttemptFactory,
-        engine: Engine,
-        clock: Clock,
-        hooks: Hooks,
-        notices: RunNotices | None = None,
-        texts: TextStreams | None = None,
-    ) -> None:
+    def __init__(self, parts: RuntimeParts) -> None:
+        kernel, journal, clock = parts.kernel, parts.journal, parts.clock
+        attempts, texts = parts.attempts, parts.texts
         self.loop = asyncio.get_running_loop()
         self.kernel = kernel
         self.journal = journal
@@ -225,13 +299,12 @@ class Runtime:
         self._departures: dict[str, asyncio.Event] = {}
         #: those whose time to end what they have is over
         self._expelled: set[str] = set()
-        self._hooks = hooks
-        self._notices = notices
+        self._hooks = parts.hooks
+        self._notices = parts.notices
         #: of the journal, for other processes; a journal in memory has none
         self._place = str(getattr(journal, "path", ""))
-        self._engine = engine
+        self._engine = parts.engine
         self._attempt_factory = attempts
-        self._texts = texts = texts or TextStreams()
         self._host = JournalHost(
             self, clock, attempts.spill, self._board_for, nesting=self, planning=self, texts=texts
         )
@@ -260,15 +333,13 @@ class Runtime:
         #: done when the run that was begun last is written down
         self._begun: asyncio.Future[Event | None] | None = None
         self._claims: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: by run: how many of its events listeners could have heard, or find in the journal
-        self._told: dict[str, int] = {}
-        self._listeners: dict[str, list[asyncio.Queue[Heard]]] = {}
+        self._listeners = Listeners(texts)
         #: by run: what becomes of its questions; they wait where nothing is said
         self._asking: dict[str, Asking] = {}
-        self._announcer = WaitWarnings(kernel, clock, self._place)
-        self._ringer: asyncio.Task[None] | None = None
-        self._rings_at: datetime | None = None
-        self._command_inbox = CommandInbox(journal, attempts.roster, clock, self)
+        #: made when something may wait: most runs end before
+        self._warnings: WaitWarnings | None = None
+        self._alarm = Alarm(clock, self._wake)
+        self._command_inbox = CommandInbox(journal, parts.roster, clock, self)
         self._task = self.loop.create_task(self._work(), name="chargehand runtime")
 
     @property
@@ -348,18 +419,15 @@ class Runtime:
 
         With `tokens`, also what models write for its tasks.
         """
-        queue: asyncio.Queue[Heard] = asyncio.Queue()
-        self._listeners.setdefault(run, []).append(queue)
-        self._texts.add(run, queue, tokens=tokens)
-        return queue
+        return self._listeners.add(run, tokens=tokens)
 
     def told(self, run: str) -> int:
         """How many events of a run came before the next that a listener hears."""
-        return self._told[run]
+        return self._listeners.told[run]
 
     def say(self, run: str, piece: str | None) -> None:
         heard = AnswerPiece(text=piece or "", begins_anew=piece is None, at=self._clock.now())
-        self._texts.say(run, heard)
+        self._listeners.say(run, heard)
 
     def post(self, run: str, event: Event) -> None:
         """Have this written down in the next batch."""
@@ -375,22 +443,19 @@ class Runtime:
         future: asyncio.Future[LiveRun] = self.loop.create_future()
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._runs[run] = future
-        self._told[run] = 0
+        self._listeners.told[run] = 0
         return future
 
     def _settle(self, run: str, ending: LiveRun | BaseException) -> None:
         future = self._runs.pop(run, None)
         self._above.pop(run, None)
         self._asking.pop(run, None)
-        self._told.pop(run, None)
         if future is not None and not future.done():
             if isinstance(ending, LiveRun):
                 future.set_result(ending)
             else:
                 future.set_exception(ending)
-        for queue in self._listeners.pop(run, ()):
-            queue.put_nowait(None)
-            self._texts.remove(run, queue)
+        self._listeners.end(run)
         self._wake.set()
 
     def _stop_all(self, run: str, live_run: LiveRun, why: str) -> None:
@@ -510,7 +575,7 @@ class Runtime:
             for child, spent in below.items():  # they are led again only later
                 live_run.account.hold(child, spent)
         ending = self._expect(run, asking)
-        self._told[run] = len(history)
+        self._listeners.told[run] = len(history)
         if live_run.schedule.status is not None:  # it has ended while we were on our way
             self.kernel.close(run)
             self._settle(run, live_run)
@@ -653,9 +718,9 @@ class Runtime:
                     await self._lead(group)
                 finally:
                     watch.cancel()
-                    if self._ringer is not None:
-                        self._ringer.cancel()
-                    self._announcer.close()
+                    self._alarm.cancel()
+                    if self._warnings is not None:
+                        self._warnings.close()
         except BaseExceptionGroup as group_error:
             await self._fail(_first(group_error))
         except BaseException as error:
@@ -748,23 +813,24 @@ class Runtime:
             if due_at is not None:
                 if due_at <= self._clock.now():
                     return
-                self._ring_at(due_at, group)
-            self._announcer.arm(is_idle=not self.kernel.busy)
+                self._alarm.set(due_at, group)
+            self._arm_warnings()
             self._wake.clear()
             await self._wake.wait()
-            self._announcer.stir()
+            if self._warnings is not None:
+                self._warnings.stir()
 
-    def _ring_at(self, due_at: datetime, group: asyncio.TaskGroup) -> None:
-        if self._ringer is not None and not self._ringer.done():
-            if self._rings_at is not None and self._rings_at <= due_at:
-                return
-            self._ringer.cancel()
-        self._rings_at = due_at
-        self._ringer = group.create_task(self._ring(due_at))
+    def _arm_warnings(self) -> None:
+        """Nothing is to be decided now: have it said in a second what waits, if anything may."""
+        is_idle = not self.kernel.busy
+        may_wait = is_idle or self.kernel.dispatch.probes_at is not None
+        if self._warnings is not None or (may_wait and self.kernel.runs):
+            self._wait_warnings().arm(is_idle=is_idle)
 
-    async def _ring(self, due_at: datetime) -> None:
-        await self._clock.sleep_until(due_at)
-        self._wake.set()
+    def _wait_warnings(self) -> WaitWarnings:
+        if self._warnings is None:
+            self._warnings = WaitWarnings(self.kernel, self._clock, self._place)
+        return self._warnings
 
     async def _write(self, batch: Batch) -> None:
         writes = [
@@ -832,11 +898,7 @@ class Runtime:
     def _publish(self, run: str, events: list[Event], live_run: LiveRun) -> None:
         if log.isEnabledFor(logging.INFO):
             log_events(run, events)
-        if run in self._told:
-            self._told[run] += len(events)
-        for queue in self._listeners.get(run, ()):
-            for event in events:
-                queue.put_nowait(event)
+        self._listeners.tell(run, events)
         for event in events:
             for hook in self._hooks.get(type(event), ()):
                 try:
@@ -961,14 +1023,13 @@ class Runtime:
     # Reports of attempts, and requests of nested supervisors.
 
     def report(self, job: Job, outcome: Ending) -> None:
-        brief = job.brief
-        goes_on = brief.is_preempted or self.kernel.is_draining or brief.run in self._left
+        is_preempted = getattr(job.brief, "is_preempted", False)  # a worker may even delete it
+        goes_on = is_preempted or self.kernel.is_draining or job.run in self._left
         event = end_of(job, outcome, self._clock.now(), goes_on=goes_on)
-        self.post(brief.run, event)
+        self.post(job.run, event)
 
     def freed(self, job: Job) -> None:
-        brief = job.brief
-        self.kernel.free_place(brief.run, brief.task.id, brief.attempt)
+        self.kernel.free_place(job.run, job.task, job.attempt)
         self._look_around()
         if self.kernel.is_draining and not self.kernel.busy:
             self._quiet.set()
@@ -1039,13 +1100,15 @@ class Runtime:
         """A person may be needed: have that said, or give the question up where nobody is waited for."""
         nodes = live_run.schedule.nodes
         match event:
-            case AttemptParked() | RetryPlanned() | RunPaused():
+            case RunLed(epoch=1):
+                return  # it has just begun: nobody was asked anything
+            case AttemptHeldUp() | AttemptParked() | RetryPlanned() | RunPaused():
                 asking = []
             case AttemptFinished() | PersonAsked():
                 asking = [nodes[event.task]] if event.task in nodes else []
             case _:
                 asking = list(nodes.values())
-        self._announcer.expect(run)
+        self._wait_warnings().expect(run)
         policy = self.asking(run)
         if policy.mode is not OnQuestion.FAIL:
             return

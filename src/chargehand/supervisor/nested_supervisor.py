@@ -17,9 +17,7 @@ from chargehand.runtime import Runtime
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.nested_runs import origin_of, outcome_from, terms_for
 from chargehand.supervisor.requests import RunParent
-from chargehand.supervisor.run_control import RunControl
 from chargehand.supervisor.run_start import RunStart
-from chargehand.supervisor.runtime_lifetime import Runtimes
 
 
 class NestedSupervisor:
@@ -31,9 +29,9 @@ class NestedSupervisor:
         self._name = name
         self._plan_for = plan_for
         self._config = config
-        self._runtimes = Runtimes(config)
-        self._control = RunControl(config.journal, self._runtimes, config.clock, config.runs.retry)
-        self._start = RunStart(config, self._control)
+        self._start = RunStart(config)
+        self._runtimes = self._start.runtimes
+        self._control = self._start.control
 
     async def lead_for(self, brief: Brief) -> Outcome:
         """Lead the run that a task of another supervisor asks for, or go on with it."""

@@ -3,7 +3,7 @@
 import logging
 import random
 import uuid
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Protocol, TypedDict, cast, runtime_checkable
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from chargehand.clock import Clock
 from chargehand.decisions.run_fork import ForkPlan, with_fork
 from chargehand.decisions.schedule import RULES
-from chargehand.errors import UsageError
+from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.argument_checks import (
     LONGEST_NAME,
     Duration,
@@ -29,7 +29,7 @@ from chargehand.facts.argument_checks import (
 from chargehand.facts.events import Approach, Pace, RunRequested
 from chargehand.facts.failure_policy import ASK, STOP, OnFailure
 from chargehand.facts.limits import Limits
-from chargehand.facts.on_question import WAITING, Asking, OnQuestion
+from chargehand.facts.on_question import WAITING, Asking, OnQuestion, on_question_of
 from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.facts.value import Value, digest_of
@@ -37,6 +37,7 @@ from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 from chargehand.supervisor.config import RunDefaults
+from chargehand.terminal_detection import is_interactive
 
 log = logging.getLogger("chargehand")
 
@@ -273,6 +274,13 @@ class RequestBuilder:
                 self._refuse_unsafe_hedge(task)
         for warning in plan.refuse_faults(roster.names, limits).warnings:
             log.warning("plan_warning %s", warning)
+        if any(isinstance(task.for_each, dict) for task in plan.tasks):
+            from chargehand.roles.for_each import (
+                unlistable_files,
+            )  # slow to import, and few need it
+
+            if faults := unlistable_files(plan.tasks, roster):
+                raise PlanRefused(faults)
         functions = {each.name for each in self._roster if isinstance(each, FunctionWorker)}
         for task in plan.tasks:
             if task.accept and task.worker in functions:
@@ -354,8 +362,28 @@ class RequestBuilder:
         return is_usual if refine is None else refine
 
 
+class QuestionPolicy:
+    """What becomes of the questions of runs that say nothing else."""
+
+    def __init__(self, given: OnQuestion | str | None) -> None:
+        self._given = given
+        if given:
+            on_question_of(given)  # refuses what it may not be, not with the first run
+        self._is_watched = is_interactive()  # a process does not get a terminal later
+
+    def asking(self, given: OnQuestion | str | None, *, is_kept: bool, is_there: bool) -> Asking:
+        """How the questions of a run are treated: as its caller says, else as the supervisor was told."""
+        chosen = given or self._given
+        return asking_for(
+            on_question_of(chosen) if chosen else None,
+            is_kept=is_kept,
+            is_there=is_there,
+            is_watched=self._is_watched,
+        )
+
+
 def asking_for(
-    mode: OnQuestion | None, *, is_kept: bool, is_there: bool, is_watched: Callable[[], bool]
+    mode: OnQuestion | None, *, is_kept: bool, is_there: bool, is_watched: bool
 ) -> Asking:
     """How questions are treated: as the caller chose, else by who could bring an answer.
 
@@ -371,7 +399,7 @@ def asking_for(
         can_ask = mode is not OnQuestion.FAIL
         return Asking(mode=mode, can_ask=can_ask, why=why, on_outage=on_outage)
     by_model = mode is OnQuestion.SUPERVISOR
-    if is_there or (is_kept and is_watched()):
+    if is_there or (is_kept and is_watched):
         is_usual = is_there and not by_model
         return WAITING if is_usual else Asking(by_model=by_model, on_outage=on_outage)
     why = (

@@ -3,13 +3,14 @@
 import asyncio
 import getpass
 import logging
+import os
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chargehand.background_loop import run_in_background, wait_in_background
 from chargehand.clock import Clock
-from chargehand.decisions.budget import has_caps
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.plan_edit_change import PlanEdit, plan_edit
 from chargehand.decisions.wait_reasons import Explainer
@@ -40,13 +41,13 @@ from chargehand.facts.events import (
     WorkStopped,
 )
 from chargehand.facts.failure_policy import ABOUT_BUDGET
-from chargehand.facts.limits import Limits
+from chargehand.facts.limits import Limits, has_caps
 from chargehand.facts.plan import Plan
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.interrupt_signals import counting_signals
-from chargehand.journal.base import Journal, Mail
+from chargehand.journal.base import Journal, Mail, Process, submission_key
 from chargehand.past_runs import JournalHandle, fold
-from chargehand.result import RunResult
+from chargehand.result import RunResult, Standing
 from chargehand.roles.plan_review import ABOUT_PLAN
 from chargehand.roles.roster import Roster
 from chargehand.runtime import Leading, Runtime
@@ -56,6 +57,7 @@ from chargehand.runtime.command_inbox import (
     Submission,
     amend_mail,
     answer_mail,
+    answers_in,
     budget_mail,
     cancel_mail,
     pause_mail,
@@ -183,12 +185,34 @@ class RunControl:
             await signal.wait(since=known)
 
     async def look(self, run_id: str, shape: object = None) -> RunResult:
+        is_here = self._runtimes.leading(run_id) is not None
+        # The letters come first: one that is taken in meanwhile is then found among the events.
+        letters = [] if is_here else await self._journal.mail.unread()
         live_run = await self.live_run(run_id)
         runtime = self._runtimes.leading(run_id)
         dispatch = None if runtime is None else runtime.kernel.dispatch
         explainer = Explainer(run_id, live_run, self._clock.now(), dispatch)
         below = await self._look_below(live_run)
-        return RunResult(run_id, live_run, self._handle.reading, shape, below, explainer)
+        standing = await self._standing(run_id, live_run, letters)
+        return RunResult(run_id, live_run, self._handle.reading, shape, below, explainer, standing)
+
+    async def _standing(
+        self, run_id: str, live_run: LiveRun, letters: Sequence[Mail]
+    ) -> Standing | None:
+        """Who leads a run and what waits in its inbox; None of one that has ended or was only submitted."""
+        schedule = live_run.schedule
+        if schedule.status is not None or any(e.key == submission_key(run_id) for e in letters):
+            return None
+        answered = {
+            question: f"{answer.text} (by {answer.by})"
+            for question, answer in answers_in(letters).items()
+        }
+        if self._runtimes.leading(run_id) is not None:
+            own = Process(self._journal.leases.node, os.getpid(), socket.gethostname())
+            return Standing(own, answered)
+        alive = await self._journal.processes.alive() if schedule.leader else []
+        leader = next((each for each in alive if each.node == schedule.leader), None)
+        return Standing(leader, answered)
 
     async def live_run(self, run_id: str) -> LiveRun:
         """A run as it stands: the one that is led here, else folded from the journal or its submission."""

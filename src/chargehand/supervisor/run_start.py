@@ -12,7 +12,7 @@ from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.run_fork import ForkChanges, ForkPlan, effects_in, fork_plan
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.errors import NotBegun, NotLeading, RosterMismatch, UnknownRun, UsageError
-from chargehand.facts.events import Approach, RunRequested, RunStatus
+from chargehand.facts.events import Approach, RunFinished, RunRequested, RunStatus
 from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan
@@ -26,6 +26,7 @@ from chargehand.runtime.command_inbox import Submission
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
 from chargehand.supervisor.run_control import Run, RunControl
+from chargehand.supervisor.runtime_lifetime import Runtimes
 
 log = logging.getLogger("chargehand")
 
@@ -38,11 +39,22 @@ PATIENCE = 5.0
 class RunStart:
     """Begins runs, and takes up those that others have left."""
 
-    def __init__(self, config: SupervisorConfig, control: RunControl) -> None:
+    def __init__(self, config: SupervisorConfig) -> None:
+        runs = config.runs
         self._config = config
         self._roster = config.workers.roster
-        self._control = control
-        runs = config.runs
+        #: where runs are led
+        self.runtimes = Runtimes(config)
+        #: looks at runs, whoever leads them
+        self.control = RunControl(config.journal, self.runtimes, config.clock, runs.retry)
+        if (
+            not config.is_nested
+        ):  # what is below shares the hooks, and was checked with what is above
+            if runs.default:
+                config.workers.member(runs.default)  # refuses one who is not there
+            config.hooks.setdefault(RunFinished, []).append(
+                lambda _, event: config.paces.hear(event)
+            )
         self.requests = RequestBuilder(self._roster, config.resources, config.clock, runs)
 
     @property
@@ -65,7 +77,7 @@ class RunStart:
         if not key:
             leading = await runtime.begin(requested, plan, asking=asking)
             assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
-            return Run(run_id, self._control, leading.ending, shape), leading.written
+            return Run(run_id, self.control, leading.ending, shape), leading.written
         async with runtime.claim(run_id):
             if not await is_known(self._journal, requested, plan, key):
                 try:
@@ -78,7 +90,7 @@ class RunStart:
                     leading = None
                 if leading is not None:
                     await leading.written  # by then the next caller with this key finds the run
-                    return Run(run_id, self._control, leading.ending, shape), leading.written
+                    return Run(run_id, self.control, leading.ending, shape), leading.written
                 await is_known(self._journal, requested, plan, key)  # another process was faster
         return await self.rejoin(
             runtime, run_id, accept=asking.accepts, above=above, asking=asking, shape=shape
@@ -101,7 +113,7 @@ class RunStart:
         try:
             events = [entry.event async for entry in self._journal.read(run_id)]
         except UnknownRun:
-            if await self._control.submission(run_id) is None:
+            if await self.control.submission(run_id) is None:
                 raise
             raise NotBegun(run_id) from None
         first = events[0] if events else None
@@ -155,24 +167,26 @@ class RunStart:
         async with runtime.claim(run_id):
             if runtime.leads(run_id):
                 ending = runtime.ending(run_id)
-                return Run(run_id, self._control, ending, shape), runtime.written_already()
+                return Run(run_id, self.control, ending, shape), runtime.written_already()
             try:
                 live_run = await fold(self._journal, run_id, self._config.runs.retry)
             except UnknownRun:
-                if (waiting := await self._control.submission(run_id)) is None:
+                if (waiting := await self.control.submission(run_id)) is None:
                     raise
                 begun = await self._take_up(runtime, waiting, asking)
-                return Run(run_id, self._control, begun.ending, shape), begun.written
+                return Run(run_id, self.control, begun.ending, shape), begun.written
             if live_run.schedule.status is None:
                 _refuse_pooled(live_run)
+                # Before it is led: a run that was led and let go of again is not taken over by itself.
+                self.check_roster(live_run, accept=accept)
             else:
                 ended: asyncio.Future[LiveRun] = runtime.loop.create_future()
                 ended.set_result(live_run)
-                return Run(run_id, self._control, ended, shape), runtime.written_already()
+                return Run(run_id, self.control, ended, shape), runtime.written_already()
             leading = await runtime.take_over(
                 run_id, lambda live_run: self.check_roster(live_run, accept=accept), above, asking
             )
-        return Run(run_id, self._control, leading.ending, shape), leading.written
+        return Run(run_id, self.control, leading.ending, shape), leading.written
 
     async def _take_up(self, runtime: Runtime, waiting: Submission, asking: Asking) -> Leading:
         """Lead a run that was submitted and that nobody has taken up."""
@@ -212,11 +226,9 @@ class RunStart:
         """Say that a plan names files or tables which are not there."""
         from chargehand.roles.material import reach_of
 
-        known = plan.check().warnings
         reach = await reach_of(self._roster, self._config.resources.redactor)
-        for warning in plan.check(reach=reach).warnings:
-            if warning not in known:
-                log.warning("plan_warning %s", str(warning)[:LONGEST])
+        for warning in plan.unreachable(reach):
+            log.warning("plan_warning %s", str(warning)[:LONGEST])
 
     async def plan(self, request: str, terms: RunOptions) -> Plan:
         """The plan that a run would carry out for this request."""
@@ -235,7 +247,7 @@ class RunStart:
 
     async def _earlier(self, run_id: str) -> Value:
         """What a request that goes on from this run is to know of it."""
-        result = await self._control.look(run_id)
+        result = await self.control.look(run_id)
         if not isinstance(result.status, RunStatus):
             raise UsageError(f"run {run_id} has not ended; wait for it, or resume it first")
         return await asyncio.to_thread(earlier_of, result)

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from chargehand.decisions.kernel import Kernel
 from chargehand.engines.local_engine import refuse_while_loading
-from chargehand.runtime import Runtime
-from chargehand.runtime.attempt_factory import AttemptFactory
+from chargehand.runtime import Runtime, RuntimeParts
+from chargehand.runtime.attempt_factory import AttemptFactory, PlanningCrew
 from chargehand.supervisor.config import SupervisorConfig
 
 #: what running attempts have left when the supervisor is stopped gently
@@ -62,17 +62,20 @@ class Runtimes:
             journal.blobs,
             config.clock,
             kernel.dispatch.most,
-            config.runs.planner,
+            PlanningCrew(workers.roster, config.runs.planner),
         )
         runtime = Runtime(
-            kernel,
-            journal,
-            attempts,
-            config.engine(),
-            config.clock,
-            config.hooks,
-            resources.notices,
-            config.text_streams,
+            RuntimeParts(
+                kernel=kernel,
+                journal=journal,
+                roster=workers.roster,
+                attempts=attempts,
+                engine=config.engine(),
+                clock=config.clock,
+                hooks=config.hooks,
+                notices=resources.notices,
+                texts=config.text_streams,
+            )
         )
         workers.serve(runtime)
         return runtime

@@ -1,4 +1,4 @@
-"""Failover: a supervisor that serves takes up runs whose leader has died."""
+"""Failover: a supervisor that serves takes up runs whose leader has died, or whose question was answered since."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger("chargehand")
 class Standby:
     """Takes up runs whose leader died or lost its lease.
 
-    A run that was released waits until it is resumed. One that needs workers which are not on
+    A run that was released waits until it is resumed, or until a question of it is answered. One that needs workers which are not on
     our roster is named in the log and left to others. After two deaths in a row without a finished step, the run
     that was led both times is parked. If several were, each is on trial: they are taken up one at a time, so that
     the next death tells which of them it is.
@@ -53,7 +53,7 @@ class Standby:
             if runtime.failure is not None:
                 raise runtime.failure  # a process that leads nothing must not look as if it served
             try:
-                for run in await self._journal.leases.abandoned():
+                for run in [*await self._journal.leases.abandoned(), *await self._answered()]:
                     # It may be led here: our own lease is over while the journal does not answer in time.
                     is_free = run not in self._left and not runtime.leads(run)
                     if is_free and not runtime.kernel.is_draining:
@@ -61,6 +61,26 @@ class Standby:
             except JournalBusy as error:
                 log.warning("standby_waits error=%s", error)
             await asyncio.sleep(LOOK)
+
+    async def _answered(self) -> list[str]:
+        """Runs that were released and have had an answer since, which waits for their next leader."""
+        letters = await self._journal.mail.unread()
+        answered = {each.stream for each in letters if each.subject == "answer"} - self._left
+        if not answered:
+            return []
+        free = {head.stream for head in await self._journal.heads() if not head.owner}
+        roots = {run: await self._root_of(run) for run in sorted(answered & free)}
+        # What is asked in a nested run is not looked at again once the run above it is not for us.
+        self._left |= {run for run, root in roots.items() if root in self._left}
+        return list(dict.fromkeys(roots.values()))
+
+    async def _root_of(self, run: str) -> str:
+        """The run that this one is nested in, at the top; itself if it is in none."""
+        history = await self._written(run)
+        first = history[0][1] if history else None
+        if isinstance(first, RunRequested) and first.parent:
+            return await self._root_of(first.parent)
+        return run
 
     async def _take(self, runtime: Runtime, run: str) -> None:
         try:
@@ -87,7 +107,12 @@ class Standby:
             began.when_ended(began.ignore_failure)
             self._on_trial = run if is_suspect else self._on_trial
             how = "; led alone, since it may be what ended it" if is_suspect else ""
-            log.warning("run_taken_over run=%s; its leader is gone%s", run, how)
+            why = (
+                "its question was answered"
+                if isinstance(last, RunReleased)
+                else "its leader is gone"
+            )
+            log.warning("run_taken_over run=%s; %s%s", run, why, how)
         except (NotLeading, UnknownRun):
             return  # another was faster
         except JournalBusy:

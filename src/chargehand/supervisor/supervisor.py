@@ -32,14 +32,13 @@ from chargehand.facts.argument_checks import (
     arguments_checked,
     duration,
     instance,
-    one_of,
     shown,
 )
 from chargehand.facts.argument_checks import name as checked_name
 from chargehand.facts.events import KINDS, Event, Pace, RunFinished
 from chargehand.facts.failure_policy import OnFailure, on_failure_of
 from chargehand.facts.limits import Limits
-from chargehand.facts.on_question import Asking, OnQuestion, on_question_of
+from chargehand.facts.on_question import Asking, OnQuestion
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.facts.retention import Retention
@@ -60,13 +59,12 @@ from chargehand.supervisor.crew_advertisement import CrewOffer, peers_of
 from chargehand.supervisor.nested_runs import request_from
 from chargehand.supervisor.nested_supervisor import work_below
 from chargehand.supervisor.periodic_prune import pruning
-from chargehand.supervisor.requests import RequestBuilder, RunOptions, asking_for
+from chargehand.supervisor.requests import QuestionPolicy, RequestBuilder, RunOptions
 from chargehand.supervisor.run_control import Run, RunControl
 from chargehand.supervisor.run_start import RunStart
-from chargehand.supervisor.runtime_lifetime import GRACE, Runtimes
+from chargehand.supervisor.runtime_lifetime import GRACE
 from chargehand.supervisor.standby import Standby
 from chargehand.supervisor.worker_membership import PoolOptions, WorkerPool
-from chargehand.terminal_detection import is_interactive
 
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelSettings
@@ -106,6 +104,8 @@ class Supervisor:
     timeout: timedelta | None = None
     #: plans in place of a model; a subclass sets its own before it calls `__init__`
     planner: SystemTask | None = None
+    #: looks at runs and changes their course; the methods of this name here go through it
+    control: RunControl
 
     @arguments_checked(
         limits=Limits,
@@ -148,19 +148,17 @@ class Supervisor:
         default: str = "",
         retention: Retention | None = None,
     ) -> None:
-        self._retention = retention
         self.name = checked_name(name, "the name of a supervisor")
         self.place = Place(worker=name, capacity=capacity)
-        self.roster = Roster(workers)
-        self.description = description or f"Leads {', '.join(w.name for w in self.roster)}"
-        self.limits = limits or Limits()
+        self.limits = limits = limits or Limits()
         self._plan_for = plan_for or request_from
-        self._on_question = on_question and on_question_of(on_question)
-        options = PoolOptions(
-            parallel=self.limits.parallel if parallel is None else parallel,
-            balance=one_of(balance, Balance, "balance"),
-            breaker=breaker,
-            starts=starts,
+        self._questions = QuestionPolicy(on_question)
+        self._retention = retention
+        most = limits.parallel if parallel is None else parallel
+        options = PoolOptions(parallel=most, balance=balance, breaker=breaker, starts=starts)
+        policy = on_failure_of(on_failure)
+        runs = RunDefaults(
+            limits=limits, retry=retry, on_failure=policy, default=default, planner=self.planner
         )
         resources = Resources(
             model=model,
@@ -171,27 +169,21 @@ class Supervisor:
             prompts=prompts,
         )
         resources.notices = RunNotices(notify) if notify else None
-        runs = RunDefaults(
-            limits=self.limits,
-            retry=retry,
-            on_failure=on_failure_of(on_failure),
-            default=default,
-            planner=self.planner,
-        )
-        self._config = config = SupervisorConfig(
-            workers=WorkerPool(self.roster, options),
+        self._config = SupervisorConfig(
+            workers=WorkerPool(Roster(workers), options),
             resources=resources,
             journal=JournalHandle(journal),
             clock=clock or SystemClock(),
             runs=runs,
         )
-        if default:
-            config.workers.member(default)  # refuses one who is not there
-        self._runtimes = Runtimes(config)
-        #: looks at runs and changes their course; the methods of this name here go through it
-        self.control = RunControl(config.journal, self._runtimes, config.clock, retry)
-        self._start = RunStart(config, self.control)
-        self.on(RunFinished)(lambda _, event: config.paces.hear(event))
+        self.description = description or f"Leads {', '.join(w.name for w in self.roster)}"
+        self._start = start = RunStart(self._config)
+        self._runtimes, self.control = start.runtimes, start.control
+
+    @property
+    def roster(self) -> Roster:
+        """The workers that its plans may name."""
+        return self._config.workers.roster
 
     async def run(self, request: str | Plan, **terms: Unpack[RunOptions]) -> RunResult:
         """Run a request in plain language or a plan, and return the result.
@@ -636,7 +628,11 @@ class Supervisor:
         )
 
     async def serve(
-        self, *, source: Mapping[str, Any] | None = None, retention: Retention | None = None
+        self,
+        *,
+        source: Mapping[str, Any] | None = None,
+        retention: Retention | None = None,
+        when_ready: Callable[[], None] | None = None,
     ) -> None:
         """Stay at work until `stop`: take posted runs, and runs whose leader has died.
 
@@ -644,8 +640,9 @@ class Supervisor:
         of one that stops. A run that another program released (Ctrl-C, an open question that was returned)
         waits until it is resumed. Cancelling this call is `stop(0)`: what runs is stopped and left to the
         others. `source` says where the crew comes from, as the command line does. Finished runs that `retention`
-        excludes, or that of the supervisor, are deleted in the background. Raises
-        `UsageError` for a journal in memory, which no other process can see.
+        excludes, or that of the supervisor, are deleted in the background. `when_ready` is called once
+        other processes can see that this one serves. Raises `UsageError` for a journal in memory, which no
+        other process can see.
         """
         if not self.is_kept and not getattr(self.journal, "path", ""):
             raise UsageError(
@@ -661,6 +658,8 @@ class Supervisor:
             runtime.find_peers = partial(peers_of, self.journal, self.roster.digest)
             try:
                 await processes.serve(offer)
+                if when_ready is not None:
+                    when_ready()
                 async with pruning(self.journal, retention or self._retention, self._config.clock):
                     await Standby(self.journal, self._start, self._config.clock).watch(runtime)
                     await self._withdraw()
@@ -749,14 +748,11 @@ class Supervisor:
         return work_below(self.name, self._plan_for, self._config, resources)
 
     def _asking(self, terms: RunOptions, *, is_submitted: bool = False) -> Asking:
-        """What becomes of questions: as the caller says, else by who could bring an answer."""
-        given = terms.get("on_question") or self._on_question
         is_served = self._runtimes.is_entered or self._config.resources.notices is not None
-        return asking_for(
-            None if not given else on_question_of(given),
+        return self._questions.asking(
+            terms.get("on_question"),
             is_kept=bool(getattr(self.journal, "path", "")),
             is_there=is_submitted or is_served,
-            is_watched=is_interactive,
         )
 
 

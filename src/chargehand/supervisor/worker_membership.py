@@ -11,6 +11,7 @@ from chargehand.decisions.circuit_breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance, Dispatch, Starts
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import one_of
 from chargehand.roles.roster import Member, Roster
 from chargehand.runtime import Runtime
 
@@ -20,7 +21,7 @@ class PoolOptions(Struct, frozen=True, kw_only=True):
 
     #: attempts at once over all runs
     parallel: int | Elastic
-    balance: Balance = Balance.LEAST_BUSY
+    balance: Balance | str = Balance.LEAST_BUSY
     #: when a worker that keeps failing is left alone
     breaker: BreakerPolicy | None = None
     #: how often an attempt may begin
@@ -37,6 +38,7 @@ class WorkerPool:
     def __init__(self, roster: Roster, options: PoolOptions) -> None:
         self.roster = roster
         self._options = options
+        self._balance = one_of(options.balance, Balance, "balance")
         self._runtimes: WeakSet[Runtime] = WeakSet()
         self._drained: set[str] = set()
         self.new_dispatch()  # refuses bad capacities now, not when the first run starts
@@ -44,7 +46,7 @@ class WorkerPool:
     def new_dispatch(self, workers: Iterable[Member] | None = None) -> Dispatch:
         """A pool of these workers, or of the whole roster."""
         options = self._options
-        dispatch = Dispatch(options.parallel, options.balance, options.breaker, options.starts)
+        dispatch = Dispatch(options.parallel, self._balance, options.breaker, options.starts)
         for worker in self.roster if workers is None else workers:
             dispatch.join(worker.place)
             if worker.name in self._drained:

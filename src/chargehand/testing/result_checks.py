@@ -42,6 +42,7 @@ def half_budget(result: RunResult, of: str = "calls") -> Limits:
         boss.run(request, limits=half_budget(result))
 
     A call reserves the most that it can cost, so half of the tokens or of the money can be too little for any.
+    Raises `UsageError` for a run that used one call or one token: half of one is none.
     """
     usage = result.usage
     used = {
@@ -55,7 +56,12 @@ def half_budget(result: RunResult, of: str = "calls") -> Limits:
         raise UsageError(f"run {result.id} used no {of}, so that there is nothing to halve")
     if of == "money":
         return Limits(money=usage.money / 2)
-    half = max(int(used[of]) // 2, 1)
+    if used[of] == 1:
+        raise UsageError(
+            f"run {result.id} used a single one of its {of}, and half of one is none; {of}=1 would limit nothing. "
+            "Halve a run that uses two or more"
+        )
+    half = int(used[of]) // 2
     return Limits(calls=half) if of == "calls" else Limits(tokens=half)
 
 

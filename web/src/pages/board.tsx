@@ -6,10 +6,10 @@ import { editedValue, isExact, textToEdit } from "../block_edit";
 import { ago, asText, bytes, clean, oneLine, plural } from "../format";
 import { useKeys } from "../keys";
 import { diffLines } from "../plan_check";
-import { route, setQuery } from "../router";
+import { href, route, setQuery } from "../router";
 import { announcement, canOperate, now } from "../session";
 import type { RunModel } from "../store";
-import { Button, CopyButton, Empty, ErrorBox, Field, Loading, Raw, useFetched } from "../ui";
+import { Button, Cell, CopyButton, Empty, ErrorBox, Field, Loading, Raw, Untrusted, useFetched } from "../ui";
 
 interface BlockRow {
   key: string;
@@ -21,6 +21,7 @@ interface BlockRow {
   writers?: string[];
   at: string;
   conflict: boolean;
+  taint?: string[];
 }
 
 interface BlockVersion {
@@ -176,6 +177,11 @@ function BlockPanel({ model, row, onSaved }: { model: RunModel; row: BlockRow; o
             Close
           </Button>
         </header>
+        {row.taint?.length ? (
+          <p>
+            <Untrusted sources={row.taint} />
+          </p>
+        ) : null}
         {details.error ? <ErrorBox error={details.error} retry={details.reload} /> : null}
         {value ? (
           <>
@@ -246,8 +252,11 @@ export function BoardPage({ model }: { model: RunModel }) {
     return (
       <Empty title="The board is empty">
         <p>
-          Workers share what they find here, with <code>brief.board</code>. Nothing was written in this run
-          {model.isOver ? "." : " yet."}
+          Blocks are values that workers change together, such as a summary: a worker writes one with{" "}
+          <code>brief.board.write(…)</code>. None was written in this run{model.isOver ? "." : " yet."}
+        </p>
+        <p>
+          What workers tell each other in passing are <a href={href("notes", id)}>notes</a>.
         </p>
       </Empty>
     );
@@ -259,7 +268,7 @@ export function BoardPage({ model }: { model: RunModel }) {
           <h2>Board</h2>
           <span class="hint">{plural(blocks.length, "block")} of shared memory</span>
         </header>
-        <table class="list">
+        <table class="list stacks">
           <caption class="visually-hidden">Blocks of the board</caption>
           <thead>
             <tr>
@@ -290,13 +299,22 @@ export function BoardPage({ model }: { model: RunModel }) {
                     {clean(block.key)}
                   </button>
                   {block.conflict ? <span class="tag is-failed">conflict</span> : null}
+                  <Untrusted sources={block.taint} />
                 </th>
-                <td class="what">{oneLine(block.preview, 120)}</td>
-                <td>{clean(block.writer)}</td>
-                <td class="num">{block.version}</td>
-                <td>{block.readers.map(clean).join(", ") || "all"}</td>
-                <td class="num">{bytes(block.size)}</td>
-                <td class="num">{ago(block.at, now.value)}</td>
+                <Cell class="what" label="Value">
+                  {oneLine(block.preview, 120)}
+                </Cell>
+                <Cell label="Writer">{clean(block.writer)}</Cell>
+                <Cell class="num" label="Version">
+                  {block.version}
+                </Cell>
+                <Cell label="Readers">{block.readers.map(clean).join(", ") || "all"}</Cell>
+                <Cell class="num" label="Size">
+                  {bytes(block.size)}
+                </Cell>
+                <Cell class="num" label="Written">
+                  {ago(block.at, now.value)}
+                </Cell>
               </tr>
             ))}
           </tbody>

@@ -3,13 +3,13 @@
 import { useEffect, useRef } from "preact/hooks";
 import { get, runPath } from "../api";
 import { clean, count, duration, money, oneLine } from "../format";
-import { StateIcon, taskWord } from "../icons";
+import { runWord, StateIcon, taskWord } from "../icons";
 import { diffPlans } from "../plan_check";
 import { href, route } from "../router";
 import { shownTheme } from "../session";
 import { Timeline } from "../timeline";
-import type { Snapshot, TaskState } from "../types";
-import { Empty, ErrorBox, Loading, useFetched } from "../ui";
+import type { RunState, Snapshot, TaskState } from "../types";
+import { Cell, Empty, ErrorBox, Loading, Markdown, useFetched } from "../ui";
 
 interface Pair<T> {
   a: T;
@@ -19,7 +19,7 @@ interface Pair<T> {
 interface Comparison {
   runs: Pair<string>;
   request: Pair<string>;
-  status: Pair<string>;
+  status: Pair<RunState>;
   answer: Pair<string>;
   seconds: Pair<number>;
   busy: Pair<number>;
@@ -98,7 +98,17 @@ function Change({ a, b, shown }: { a: number; b: number; shown: (value: number) 
   );
 }
 
-function Columns({ title, a, b }: { title: string; a: string; b: string }) {
+function Columns({
+  title,
+  a,
+  b,
+  isMarkdown = false,
+}: {
+  title: string;
+  a: string;
+  b: string;
+  isMarkdown?: boolean;
+}) {
   if (!a && !b) return null;
   return (
     <section class="pane">
@@ -107,8 +117,9 @@ function Columns({ title, a, b }: { title: string; a: string; b: string }) {
         {a === b ? <span class="hint">the same</span> : null}
       </header>
       <div class="two-columns">
-        <p>{clean(a) || "–"}</p>
-        <p>{clean(b) || "–"}</p>
+        {[a, b].map((text, index) =>
+          isMarkdown && text ? <Markdown key={index} text={text} /> : <p key={index}>{clean(text) || "–"}</p>,
+        )}
       </div>
     </section>
   );
@@ -176,8 +187,8 @@ export function ComparePage() {
         <tbody>
           <tr>
             <th scope="row">Status</th>
-            <td class="num">{value.status.a}</td>
-            <td class="num">{value.status.b}</td>
+            <td class="num">{runWord(value.status.a)}</td>
+            <td class="num">{runWord(value.status.b)}</td>
             <td class="num hint">{value.status.a === value.status.b ? "the same" : "differs"}</td>
           </tr>
           <tr>
@@ -217,7 +228,7 @@ export function ComparePage() {
         <header class="pane-head">
           <h2>Plan and outcomes</h2>
         </header>
-        <table class="list">
+        <table class="list stacks">
           <caption class="visually-hidden">Tasks of both runs</caption>
           <thead>
             <tr>
@@ -244,7 +255,7 @@ export function ComparePage() {
                   <th scope="row" class="mono">
                     {task.task}
                   </th>
-                  <td class="what">
+                  <Cell class="what" label="Plan">
                     {change && change.how !== "same" ? (
                       <span class={`diff-mark ${change.how}`}>{changeWords(change.how, task.state)}</span>
                     ) : (
@@ -257,8 +268,8 @@ export function ComparePage() {
                         <ins>{oneLine(field.after, 100) || "nothing"}</ins>
                       </p>
                     ))}
-                  </td>
-                  <td>
+                  </Cell>
+                  <Cell label="Outcome">
                     {task.state.a ? <StateIcon state={asState(task.state.a)} /> : null}{" "}
                     {task.state.a ? taskWord(asState(task.state.a)) : "–"}
                     {task.state.a !== task.state.b ? (
@@ -268,8 +279,8 @@ export function ComparePage() {
                         {task.state.b ? taskWord(asState(task.state.b)) : "–"}
                       </>
                     ) : null}
-                  </td>
-                  <td>
+                  </Cell>
+                  <Cell label="Result">
                     {task.output.a === task.output.b ? (
                       <span class="hint">the same</span>
                     ) : task.output.a && task.output.b ? (
@@ -277,23 +288,23 @@ export function ComparePage() {
                     ) : (
                       "–"
                     )}
-                  </td>
-                  <td class="num">
+                  </Cell>
+                  <Cell class="num" label="Attempts">
                     {task.attempts.a ?? "–"} / {task.attempts.b ?? "–"}
-                  </td>
-                  <td class="num">
+                  </Cell>
+                  <Cell class="num" label="Time">
                     {duration(task.seconds.a)} / {duration(task.seconds.b)}
-                  </td>
-                  <td class="num">
+                  </Cell>
+                  <Cell class="num" label="Cost">
                     {money(task.money.a)} / {money(task.money.b)}
-                  </td>
+                  </Cell>
                 </tr>
               );
             })}
           </tbody>
         </table>
       </section>
-      <Columns title="Answer" a={value.answer.a} b={value.answer.b} />
+      <Columns title="Answer" a={value.answer.a} b={value.answer.b} isMarkdown />
     </div>
   );
 }

@@ -2,11 +2,12 @@
 
 import type { ComponentChildren } from "preact";
 import { get, runPath } from "../api";
-import { count, duration, money, plural } from "../format";
+import { clean, count, duration, money, plural } from "../format";
+import { isSystem, taskName, workerName } from "../names";
 import { href } from "../router";
-import { isSystem, type RunModel } from "../store";
+import type { RunModel } from "../store";
 import type { Usage } from "../types";
-import { Empty, ErrorBox, Loading, Meter, useFetched } from "../ui";
+import { Cell, Empty, ErrorBox, Loading, Meter, useFetched } from "../ui";
 
 interface CostView {
   by_worker: {
@@ -72,7 +73,7 @@ function ShareTable({ title, rows, columns }: { title: string; rows: ShareRow[];
       <header class="pane-head">
         <h2>{title}</h2>
       </header>
-      <table class="list">
+      <table class="list stacks">
         <caption class="visually-hidden">{title}</caption>
         <thead>
           <tr>
@@ -111,14 +112,22 @@ function ShareTable({ title, rows, columns }: { title: string; rows: ShareRow[];
                 </span>
               </td>
               {row.extra.map((value, index) => (
-                <td key={columns[index]} class="num">
+                <Cell key={columns[index]} class="num" label={columns[index]}>
                   {value}
-                </td>
+                </Cell>
               ))}
-              <td class="num">{row.usage.calls ?? 0}</td>
-              <td class="num">{count(row.usage.tokens_in ?? 0)}</td>
-              <td class="num">{count(row.usage.tokens_out ?? 0)}</td>
-              <td class="num">{money(row.usage.money ?? 0)}</td>
+              <Cell class="num" label="Calls">
+                {row.usage.calls ?? 0}
+              </Cell>
+              <Cell class="num" label="Tokens in">
+                {count(row.usage.tokens_in ?? 0)}
+              </Cell>
+              <Cell class="num" label="Tokens out">
+                {count(row.usage.tokens_out ?? 0)}
+              </Cell>
+              <Cell class="num" label="Cost">
+                {money(row.usage.money ?? 0)}
+              </Cell>
             </tr>
           ))}
         </tbody>
@@ -126,8 +135,6 @@ function ShareTable({ title, rows, columns }: { title: string; rows: ShareRow[];
     </section>
   );
 }
-
-const workerName = (name: string): string => (name.startsWith("@") ? `supervisor (${name.slice(1)})` : name);
 
 export function CostPage({ model }: { model: RunModel }) {
   const { run } = model;
@@ -183,7 +190,9 @@ export function CostPage({ model }: { model: RunModel }) {
         columns={["Attempts", "Busy"]}
         rows={by_worker.map((each) => ({
           key: each.worker,
-          name: workerName(each.worker),
+          name: isSystem(each.worker)
+            ? `supervisor (${clean(each.worker.slice(1))})`
+            : workerName(each.worker),
           usage: each.usage,
           seconds: each.busy,
           extra: [String(each.attempts), duration(each.busy)],
@@ -206,7 +215,7 @@ export function CostPage({ model }: { model: RunModel }) {
         rows={dearest.slice(0, 200).map((each) => ({
           key: each.task,
           name: isSystem(each.task) ? (
-            <span class="mono">{each.task}</span>
+            <span>supervisor: {taskName(each.task)}</span>
           ) : (
             <a class="mono" href={href("run", run.id, { task: each.task })}>
               {each.task}

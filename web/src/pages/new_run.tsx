@@ -4,7 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { ApiError, get, post } from "../api";
 import { clean } from "../format";
 import { useKeys } from "../keys";
-import { go, route } from "../router";
+import { go, href, route } from "../router";
 import { canSubmit, keep, recall } from "../session";
 import { type Crew, commandFor, type Draft, NOTHING } from "../submit_command";
 import { Button, Command, ErrorBox, Field, useFetched } from "../ui";
@@ -89,7 +89,16 @@ export function NewRunPage() {
   const files = crew.value?.files;
   return (
     <div class="form-page">
-      <h1>New run</h1>
+      <h1>{query.after ? "Follow up" : "New run"}</h1>
+      {query.after ? (
+        <p class="note">
+          The new run knows the request, the answer and the results of{" "}
+          <a class="mono underlined" href={href("run", query.after)}>
+            {clean(query.after)}
+          </a>
+          .
+        </p>
+      ) : null}
       {canSubmit.value ? null : <p class="note">This page is read only: the token may not submit runs.</p>}
       <form
         onSubmit={(event) => {

@@ -5,7 +5,7 @@ import { asText, clean, oneLine, plural } from "../format";
 import { Glyph, RunStateLabel, StateIcon } from "../icons";
 import { plainWords } from "../markdown";
 import { href } from "../router";
-import type { RunModel } from "../store";
+import { lackingIn, type RunModel } from "../store";
 import type { Usage } from "../types";
 import { CopyButton, Empty, ErrorBox, Loading, Markdown, Raw, useFetched } from "../ui";
 import { FailureCauses } from "./run_shell";
@@ -112,7 +112,7 @@ export function OutputPage({ model }: { model: RunModel }) {
   const isText = typeof answer_json === "string" || answer_json === null || answer_json === undefined;
   return (
     <div class="output-page">
-      <FailureCauses model={model} />
+      {answer ? null : <FailureCauses model={model} />}
       {answer ? (
         <article class="pane output">
           <header class="pane-head">
@@ -138,7 +138,8 @@ export function OutputPage({ model }: { model: RunModel }) {
           <p>{oneLine(run.reason, 300)}</p>
         </Empty>
       )}
-      {gaps.length ? (
+      {answer ? <FailureCauses model={model} /> : null}
+      {gaps.length && !lackingIn(model).length ? (
         <section class="pane">
           <header class="pane-head">
             <h2>

@@ -4,9 +4,10 @@ import type { ComponentChildren } from "preact";
 import { get, runPath } from "../api";
 import { ago, asText, bytes, clean, clock, count, duration, money, oneLine, plural } from "../format";
 import { StateIcon, TaskStateLabel } from "../icons";
+import { isSystem, taskName, workerName } from "../names";
 import { QuestionCard } from "../question_card";
 import { href, route } from "../router";
-import { FINAL, isSystem, type RunModel } from "../store";
+import { FINAL, type RunModel } from "../store";
 import type { AttemptRow, Call, TaskDetails, TaskRow } from "../types";
 import { Button, ErrorBox, Markdown, Raw, useFetched } from "../ui";
 import { selectTask } from "./run";
@@ -17,7 +18,7 @@ function TaskLink({ row, children }: { row: TaskRow; children?: ComponentChildre
   return (
     <a class="task-link" href={href("run", run, { ...query, task: row.id })}>
       <StateIcon state={row.state} />
-      <span class="id mono">{row.id}</span>
+      <span class={`id ${row.system ? "" : "mono"}`}>{taskName(row.id)}</span>
       <span class="what">{oneLine(row.description, 90)}</span>
       {children}
     </a>
@@ -80,6 +81,8 @@ function RightNow({ model }: { model: RunModel }) {
     else if (row.state === "running") working.push(row);
     else if (row.state === "retrying") retrying.push(row);
   }
+  // The causes of a failure stand above already.
+  const isTold = model.run.state === "failed" || model.run.state === "partial";
   const finished = justFinished(model, 8);
   const replaying = route.value.query.at !== undefined;
   const asking = new Set(questions.map((question) => question.task));
@@ -90,11 +93,11 @@ function RightNow({ model }: { model: RunModel }) {
   const blocked = model.waits.filter((wait) => isBlocked(wait.task)).slice(0, 6);
   return (
     <>
-      <h2>Right now</h2>
+      <h2>{model.isOver ? "How it ended" : "Right now"}</h2>
       {questions.length && !replaying
         ? questions.map((question) => <QuestionCard key={question.id} question={question} isCompact />)
         : null}
-      {failed.length ? (
+      {failed.length && !isTold ? (
         <Group title="Failed">
           <ul class="task-list">
             {failed.map((row) => (
@@ -111,7 +114,7 @@ function RightNow({ model }: { model: RunModel }) {
                 key={row.id}
                 row={row}
                 time={duration(secondsSince(model.attemptBegan(row), model))}
-                about={[isSystem(row.id) ? "supervisor" : row.worker, currentStep(row, model)]
+                about={[isSystem(row.id) ? "supervisor" : workerName(row.worker), currentStep(row, model)]
                   .filter(Boolean)
                   .join(" · ")}
               />
@@ -139,7 +142,7 @@ function RightNow({ model }: { model: RunModel }) {
         </Group>
       ) : null}
       {finished.length ? (
-        <Group title="Just finished">
+        <Group title={model.isOver ? "Finished last" : "Just finished"}>
           <ul class="task-list is-pale">
             {finished.map((row) => (
               <TaskLine key={row.id} row={row} time={duration(row.seconds)} />
@@ -152,9 +155,9 @@ function RightNow({ model }: { model: RunModel }) {
           <Markdown text={model.answer} />
         </Group>
       ) : null}
-      {model.isOver ? (
+      {model.isOver && model.run.answer_size > 0 ? (
         <p>
-          <a class="button plain" href={href("output", model.run.id)}>
+          <a class="button primary" href={href("output", model.run.id)}>
             Read the output
           </a>
         </p>
@@ -165,7 +168,9 @@ function RightNow({ model }: { model: RunModel }) {
             ? "Paused: nothing starts until the run is continued."
             : model.run.state === "submitted"
               ? "No process leads this run yet."
-              : "Nothing is under way."}
+              : model.isOver
+                ? "Nothing was done."
+                : "Nothing is under way."}
         </p>
       ) : null}
       {model.children.length ? (
@@ -229,7 +234,7 @@ function Attempts({ rows }: { rows: AttemptRow[] }) {
     <ol class="attempts">
       {rows.map((row) => (
         <li key={`${row.task} ${row.attempt}`}>
-          <span class="num">{attemptWords(row)}</span> {row.worker} · {row.outcome}
+          <span class="num">{attemptWords(row)}</span> {workerName(row.worker)} · {row.outcome}
           {row.ended_at
             ? ` · ${duration((Date.parse(row.ended_at) - Date.parse(row.started_at)) / 1000)}`
             : ""}
@@ -245,7 +250,7 @@ function Facts({ row, model }: { row: TaskRow; model: RunModel }) {
   const estimate = model.estimates[row.id];
   const items = model.items[row.id];
   const facts: [string, ComponentChildren][] = [
-    ["Worker", row.worker || "–"],
+    ["Worker", workerName(row.worker) || "–"],
     ["Attempt", row.attempts > 1 ? `${row.attempt} (${row.attempts} in all)` : row.attempt || "–"],
     [
       "Time",
@@ -331,7 +336,7 @@ function TaskPanel({ row, model }: { row: TaskRow; model: RunModel }) {
   const from = Date.parse(attempts[0]?.started_at ?? row.started_at ?? model.at);
   const to = row.ended_at ? Date.parse(row.ended_at) : nowOf(model);
   const questions = [...model.questions.values()].filter(
-    (question) => question.task === row.id && !question.answered,
+    (question) => question.task === row.id && model.openQuestions.includes(question),
   );
   const related = (ids: string[]) =>
     ids.map((id) => model.tasks.get(id)).filter((each): each is TaskRow => each !== undefined);
@@ -340,7 +345,7 @@ function TaskPanel({ row, model }: { row: TaskRow; model: RunModel }) {
   return (
     <>
       <header class="panel-head">
-        <h2 class="mono">{row.id}</h2>
+        <h2 class={row.system ? "" : "mono"}>{taskName(row.id)}</h2>
         <TaskStateLabel state={row.state} />
         <span class="spacer" />
         <Button kind="quiet" onClick={() => selectTask(null)} hotkey="Esc">

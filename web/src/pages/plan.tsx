@@ -29,7 +29,7 @@ import {
 } from "../session";
 import { FINAL, needId, RunModel, waitingRow } from "../store";
 import type { Plan, PlanTask, RunEvent, TaskRow } from "../types";
-import { Button, Dialog, Empty, ErrorBox, Field, Loading, useFetched } from "../ui";
+import { Button, Cell, Dialog, Empty, ErrorBox, Field, Loading, useFetched } from "../ui";
 
 interface PlanVersion {
   version: number;
@@ -153,24 +153,24 @@ function ReadRow({ task, state, change, faults, isEditable, onEdit, onRemove }: 
         {task.optional ? <span class="tag">optional</span> : null}
         <FaultLine faults={faults} field="description" />
       </td>
-      <td>
+      <Cell label="Worker">
         <Was change={change} field="worker" />
         {task.worker || task.skill}
         <FaultLine faults={faults} field="worker" />
-      </td>
-      <td class="mono needs-cell">
+      </Cell>
+      <Cell class="mono needs-cell" label="Needs">
         <Was change={change} field="needs" />
         {needsText(task) || "–"}
         <FaultLine faults={faults} field="needs" />
-      </td>
-      <td>
+      </Cell>
+      <Cell label="Accept when">
         <Was change={change} field="accept" />
         {clean(task.accept ?? "") || "–"}
-      </td>
-      <td class="num">
+      </Cell>
+      <Cell class="num" label="Budget">
         <Was change={change} field="limits" />
         {budgetText(task) || "–"}
-      </td>
+      </Cell>
       <td class="row-actions">
         {isEditable ? (
           <>
@@ -233,7 +233,7 @@ function EditRow({ task, faults, isNew, workers, onChange, onEdit, onRemove, sta
         </label>
         <FaultLine faults={faults} field="description" />
       </td>
-      <td>
+      <Cell label="Worker">
         <select
           aria-label="Worker"
           value={task.worker ?? ""}
@@ -246,8 +246,8 @@ function EditRow({ task, faults, isNew, workers, onChange, onEdit, onRemove, sta
           ))}
         </select>
         <FaultLine faults={faults} field="worker" />
-      </td>
-      <td class="mono">
+      </Cell>
+      <Cell class="mono" label="Needs">
         <input
           aria-label="Needs, ids with commas between"
           value={needs}
@@ -257,16 +257,16 @@ function EditRow({ task, faults, isNew, workers, onChange, onEdit, onRemove, sta
           }}
         />
         <FaultLine faults={faults} field="needs" />
-      </td>
-      <td>
+      </Cell>
+      <Cell label="Accept when">
         <textarea
           aria-label="Accept when"
           rows={2}
           value={task.accept ?? ""}
           onInput={(event) => set({ accept: event.currentTarget.value })}
         />
-      </td>
-      <td class="num">
+      </Cell>
+      <Cell class="num" label="Budget">
         <input
           aria-label="Budget in dollars"
           inputMode="decimal"
@@ -278,7 +278,7 @@ function EditRow({ task, faults, isNew, workers, onChange, onEdit, onRemove, sta
             set({ limits: value > 0 ? { ...rest, money: value } : rest });
           }}
         />
-      </td>
+      </Cell>
       <td class="row-actions">
         <Button onClick={() => onEdit(false)}>Done</Button>
         <Button kind="quiet" onClick={onRemove} aria-label={`Remove ${task.id}`}>
@@ -631,7 +631,7 @@ export function PlanPage({ model }: { model: RunModel }) {
           {fault.message}
         </p>
       ))}
-      <table class="list plan-table">
+      <table class="list stacks plan-table">
         <caption class="visually-hidden">Tasks of the plan</caption>
         <thead>
           <tr>

@@ -7,11 +7,12 @@ import { ago, oneLine, plural } from "../format";
 import { StateIcon } from "../icons";
 import { useKeys } from "../keys";
 import { useModel } from "../live";
+import { isSystem } from "../names";
 import { KIND_WORDS, QuestionCard, questionWords } from "../question_card";
 import { href, route, setQuery } from "../router";
 import { now, openQuestions } from "../session";
 import type { Question } from "../types";
-import { Empty, useFetched } from "../ui";
+import { Empty, ONE_COLUMN, useFetched } from "../ui";
 
 const isOpen = (question: Question): boolean => !question.answered && !question.is_closed;
 
@@ -67,6 +68,11 @@ export function QuestionsPage() {
   const closed = questions.filter((question) => !isOpen(question));
   const ordered = [...open, ...closed.toReversed()];
   const chosen = useChosen(run, ordered, query.question);
+  const item = useRef<HTMLElement>(null);
+  // In one column, the list stands below the question that is chosen in it.
+  useEffect(() => {
+    if (query.question && matchMedia(ONE_COLUMN).matches) item.current?.scrollIntoView({ block: "nearest" });
+  }, [query.question]);
   const step = (by: number) => {
     const at = ordered.findIndex((question) => question.id === chosen?.id) + by;
     const next = ordered[Math.min(Math.max(at, 0), ordered.length - 1)];
@@ -107,7 +113,7 @@ export function QuestionsPage() {
                 <StateIcon state={isOpen(question) ? "needs" : "done"} />
                 <span class="what">{questionWords(question, 110)}</span>
                 <span class="meta">
-                  {KIND_WORDS[question.kind]} · {question.task}
+                  {KIND_WORDS[question.kind]} · {isSystem(question.task) ? "supervisor" : question.task}
                   {run || !question.title ? "" : ` in ${oneLine(question.title, 60)}`}
                   {isOpen(question) && question.waits_behind
                     ? ` · ${plural(question.waits_behind, "task waits", "tasks wait")}`
@@ -119,7 +125,7 @@ export function QuestionsPage() {
           ))}
         </ul>
       </nav>
-      <section class="split-item" aria-label="Question">
+      <section class="split-item" ref={item} aria-label="Question">
         <QuestionCard key={chosen.id} question={chosen} />
       </section>
     </div>

@@ -8,12 +8,13 @@ import { Graph } from "../graph";
 import { Glyph, TaskStateLabel } from "../icons";
 import { useKeys } from "../keys";
 import { pulse } from "../live";
+import { taskName, workerName } from "../names";
 import { go, href, route, setQuery } from "../router";
 import { announcement, capacities, keep, recall, shownTheme } from "../session";
 import type { RunModel } from "../store";
-import { Timeline, type TimelineMode } from "../timeline";
+import { type Mark, Timeline, type TimelineMode } from "../timeline";
 import type { AttemptRow, Call, TaskRow } from "../types";
-import { Button, Chips, Empty } from "../ui";
+import { Button, Chips, Empty, ONE_COLUMN } from "../ui";
 import { Panel } from "./panel";
 import { capOf, FailureCauses, nowOf } from "./run_shell";
 
@@ -37,11 +38,11 @@ function TipCard({ tip }: { tip: Tip }) {
   return (
     <div class="tip" style={{ left: `${tip.x + 14}px`, top: `${tip.y + 14}px` }} aria-hidden="true">
       <header>
-        <strong>{task.id}</strong> <TaskStateLabel state={task.state} />
+        <strong>{taskName(task.id)}</strong> <TaskStateLabel state={task.state} />
       </header>
       <p>{oneLine(task.description, 160)}</p>
       <p class="hint">
-        {task.worker}
+        {workerName(task.worker)}
         {task.seconds ? ` · ${duration(task.seconds)}` : ""}
         {task.error ? ` · ${oneLine(task.error.message, 100)}` : ""}
       </p>
@@ -295,7 +296,13 @@ function NoPlan({ model }: { model: RunModel }) {
     );
   if (model.isOver)
     return (
-      <Empty title="This run had no plan">
+      <Empty
+        title={
+          [...model.questions.values()].some((question) => question.kind === "plan")
+            ? "The plan was not approved"
+            : "This run had no plan"
+        }
+      >
         <p>{oneLine(model.run.reason, 300)}</p>
       </Empty>
     );
@@ -321,6 +328,7 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
   const timeline = useRef<Timeline | null>(null);
   const [mode, setMode] = useState<TimelineMode>((recall("timeline") as TimelineMode) ?? "worker");
   const [tip, setTip] = useState<Tip | null>(null);
+  const [marks, setMarks] = useState<Mark[]>([]);
   const latest = useRef(model);
   latest.current = model;
   const known = useRef<{
@@ -347,6 +355,7 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
           ? `${plural(brush.tasks.length, "task")} at work in ${duration((brush.to - brush.from) / 1000)}`
           : "";
       },
+      onMarks: setMarks,
     });
     timeline.current = made;
     known.current.generation = 0;
@@ -444,7 +453,35 @@ function TimelinePane({ model, task }: { model: RunModel; task: string | null })
         />
         {tip ? <TipCard tip={tip} /> : null}
       </div>
+      <Marks marks={marks} />
     </section>
+  );
+}
+
+const MARK_WORDS: Record<Mark, string> = {
+  done: "done",
+  running: "running",
+  failed: "failed",
+  earlier: "earlier attempt",
+  asks: "a person was asked",
+  critical: "critical path",
+  expected: "expected, by estimates",
+  waited: "waited for a worker",
+  idle: "idle, shortened",
+  "expected-idle": "idle expected, shortened",
+};
+
+/** The legend of the timeline: only what it shows now. */
+function Marks({ marks }: { marks: Mark[] }) {
+  if (!marks.length) return null;
+  return (
+    <ul class="marks" aria-label="Legend of the timeline">
+      {marks.map((mark) => (
+        <li key={mark}>
+          <i class={`mark-${mark}`} aria-hidden="true" /> {MARK_WORDS[mark]}
+        </li>
+      ))}
+    </ul>
   );
 }
 
@@ -464,13 +501,22 @@ export function RunPage({ model }: { model: RunModel }) {
       else announcement.value = "No task has failed.";
     },
   });
+  const side = useRef<HTMLElement>(null);
+  // In one column, what was chosen in the graph may be shown far above it.
+  useEffect(() => {
+    if (task && matchMedia(ONE_COLUMN).matches) side.current?.scrollIntoView({ block: "start" });
+  }, [task]);
   return (
     <div class="workspace">
       <div class="canvases">
         <GraphPane model={model} task={task} />
         <TimelinePane model={model} task={task} />
       </div>
-      <aside class="pane side" aria-label={task ? `Task ${task}` : "Right now"}>
+      <aside
+        class="pane side"
+        ref={side}
+        aria-label={task ? `Task ${taskName(task)}` : model.isOver ? "How it ended" : "Right now"}
+      >
         {task ? null : <FailureCauses model={model} />}
         <Panel model={model} task={task} />
       </aside>

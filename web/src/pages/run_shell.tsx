@@ -9,6 +9,7 @@ import { NeedsBar } from "../frame";
 import { Glyph, RunStateLabel, StateIcon, taskWord } from "../icons";
 import { useKeys } from "../keys";
 import { connection, loadError, refreshSoon, replay, restart, useModel } from "../live";
+import { isSystem, taskName } from "../names";
 import { go, href, type Page, route, setQuery } from "../router";
 import { canOperate, capacities, now, showTrouble } from "../session";
 import { hasFailures, lackingIn, RUN_ENDED, type RunModel, workersIn } from "../store";
@@ -82,7 +83,7 @@ function Figure({
   children?: ComponentChildren;
 }) {
   return (
-    <div class="figure" title={title}>
+    <div class={`figure ${value === "–" && !title ? "is-none" : ""}`} title={title}>
       <dt>{label}</dt>
       <dd>
         {value}
@@ -108,7 +109,8 @@ function Figures({ model }: { model: RunModel }) {
   const { tasks } = run;
   const left = leftOf(model);
   const busy = new Set<string>();
-  for (const row of model.attempts) if (row.outcome === "running") busy.add(row.worker);
+  for (const row of model.attempts)
+    if (row.outcome === "running" && !isSystem(row.worker)) busy.add(row.worker);
   const limit = run.limits ?? {};
   return (
     <div class="figures">
@@ -445,6 +447,7 @@ function Tabs({ planVersion, calls, workers, questions, open }: TabCounts) {
     ["trace", "Trace", calls || null],
     ["workers", "Workers", workers || null],
     ["board", "Board", null],
+    ["notes", "Notes", null],
     ["questions", "Questions", questions || null],
     ["cost", "Cost", null],
     ["output", "Output", null],
@@ -530,7 +533,7 @@ function ReplayBar({ model }: { model: RunModel }) {
         {duration((Date.parse(model.at) - Date.parse(began)) / 1000)} · {position}/{last}
       </span>
       <span class="mono kind">
-        {event ? `${event.kind}${typeof event.task === "string" ? ` ${clean(event.task)}` : ""}` : ""}
+        {event ? `${event.kind}${typeof event.task === "string" ? ` ${taskName(event.task)}` : ""}` : ""}
       </span>
       <select
         aria-label="Speed"
@@ -612,7 +615,7 @@ export function FailureCauses({ model }: { model: RunModel }) {
       <ol>
         {lacking.slice(0, MOST_CAUSES).map((each) => (
           <li key={each.task + each.text}>
-            <a href={href("run", run.id, { task: each.task })}>{each.task}</a>
+            <a href={href("run", run.id, { task: each.task })}>{taskName(each.task)}</a>
             {each.kind === null ? ": " : " failed: "}
             {each.kind ? <span class="tag">{each.kind}</span> : null} {oneLine(each.text, 240)}
           </li>
@@ -634,9 +637,6 @@ export function FailureCauses({ model }: { model: RunModel }) {
           {hasFailures(model) ? (
             <Button onClick={() => void actOn(run.id, "retry")}>Retry failed</Button>
           ) : null}
-          <a class="button plain" href={href("plan", run.id)}>
-            Replan from here
-          </a>
           <a class="button plain" href={href("trace", run.id, { show: "error" })}>
             Open trace
           </a>

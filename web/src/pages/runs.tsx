@@ -11,7 +11,18 @@ import { attention, canSubmit, now, openQuestions } from "../session";
 import { RUN_ENDED } from "../store";
 import { type Crew, commandFor, NOTHING } from "../submit_command";
 import type { RunRow } from "../types";
-import { Button, Chips, Command, Empty, ErrorBox, Loading, SegmentBar, useFetched, usePolling } from "../ui";
+import {
+  Button,
+  Cell,
+  Chips,
+  Command,
+  Empty,
+  ErrorBox,
+  Loading,
+  SegmentBar,
+  useFetched,
+  usePolling,
+} from "../ui";
 
 interface RunList {
   runs: RunRow[];
@@ -23,7 +34,8 @@ interface RunList {
 
 type Filter = "all" | "running" | "needs" | "partial" | "failed";
 const PAGE = 50;
-const DEMO = "Which product earned the most, and what do its reviews say about the battery?";
+/** It can be answered in any folder, and by any model. */
+const DEMO = "Which files are there?";
 
 function listPath(filter: string, text: string, before: string | null): string {
   const query = new URLSearchParams({ limit: String(PAGE) });
@@ -91,7 +103,9 @@ function Row({
   return (
     <tr class={`${isCurrent ? "is-current" : ""} ${isMarked ? "is-marked" : ""}`}>
       <td class="mark">
-        <input type="checkbox" checked={isMarked} onChange={onMark} aria-label={`Compare ${row.id}`} />
+        <label>
+          <input type="checkbox" checked={isMarked} onChange={onMark} aria-label={`Compare ${row.id}`} />
+        </label>
       </td>
       <td class="col-state">
         <RunStateLabel state={row.state} />
@@ -103,14 +117,20 @@ function Row({
       <td class="col-bar">
         <SegmentBar counts={tasks} />
       </td>
-      <td class="num">{tasks.total ? `${tasks.done}/${tasks.total}` : "–"}</td>
-      <td class="num">{duration(wallOf(row))}</td>
+      <Cell class="num" label="Tasks done">
+        {tasks.total ? `${tasks.done}/${tasks.total}` : "–"}
+      </Cell>
+      <Cell class="num" label="Time">
+        {duration(wallOf(row))}
+      </Cell>
       <td class="num wide-only">{times(row.speedup)}</td>
       <td class="num wide-only">{row.tokens ? count(row.tokens) : "–"}</td>
-      <td class="num">{row.cost ? money(row.cost) : "–"}</td>
-      <td class="num when" title={row.began_at ? clock(row.began_at, now.value) : ""}>
+      <Cell class="num" label="Cost">
+        {row.cost ? money(row.cost) : "–"}
+      </Cell>
+      <Cell class="num when" label="Began" title={row.began_at ? clock(row.began_at, now.value) : ""}>
         {ago(row.began_at, now.value)}
-      </td>
+      </Cell>
     </tr>
   );
 }
@@ -126,7 +146,7 @@ function NoRuns() {
     }
   };
   const crew = useFetched<Crew>("crew", () => get<Crew>("crew"));
-  const draft = { ...NOTHING, review: false, request: "What does the cheapest product cost?" };
+  const draft = { ...NOTHING, review: false, request: DEMO };
   return (
     <Empty title="No runs yet">
       <p>Start one from a terminal, or from here. It appears in this list at once.</p>
@@ -256,7 +276,7 @@ export function RunsPage() {
           </Button>
         </Empty>
       ) : (
-        <table class="list runs-table">
+        <table class="list stacks runs-table">
           <thead>
             <tr>
               <th scope="col">
@@ -307,8 +327,8 @@ export function RunsPage() {
         {isFiltered
           ? `${list.fitting.toLocaleString("en")} of ${plural(list.counts.all, "run")}`
           : plural(list.counts.all, "run")}
-        {attention.value.running ? `, ${attention.value.running} running` : ""}. <kbd>x</kbd> marks two runs
-        to compare.
+        {attention.value.running ? `, ${attention.value.running} running` : ""}. Mark two runs to compare them{" "}
+        <kbd>x</kbd>
       </p>
     </div>
   );

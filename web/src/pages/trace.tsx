@@ -2,17 +2,19 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type ApiError, apiUrl, get, runPath } from "../api";
-import { asText, bytes, clean, clock, count, duration, money, oneLine, plural } from "../format";
+import { asText, bytes, callTime, clean, clock, count, duration, money, oneLine, plural } from "../format";
 import { Glyph } from "../icons";
 import { useKeys } from "../keys";
+import { isSystem, taskName, workerName } from "../names";
 import { diffLines } from "../plan_check";
 import { go, href, route, setQuery } from "../router";
-import { isSystem, type RunModel } from "../store";
-import type { Call, CallDetails, CallKind } from "../types";
+import type { RunModel } from "../store";
+import type { AttemptRow, Call, CallDetails, CallKind } from "../types";
 import { Button, Chips, CopyButton, Empty, ErrorBox, Loading, Markdown, Raw, useFetched } from "../ui";
 import { nowOf } from "./run_shell";
 
-const ROW = 30;
+/** As styles.css has them: on a phone a row has two lines. */
+const rowHeight = (): number => (matchMedia("(max-width: 640px)").matches ? 60 : 30);
 /** A cell over more columns than are shown would make new ones, and take their room from the others. */
 const FEWEST_COLUMNS = 7;
 const OVERSCAN = 12;
@@ -97,8 +99,9 @@ function useWindow(total: number) {
     const element = box.current;
     if (!element) return;
     const measure = () => {
-      const first = Math.max(0, Math.floor(element.scrollTop / ROW) - OVERSCAN);
-      const last = Math.ceil((element.scrollTop + element.clientHeight) / ROW) + OVERSCAN;
+      const row = rowHeight();
+      const first = Math.max(0, Math.floor(element.scrollTop / row) - OVERSCAN);
+      const last = Math.ceil((element.scrollTop + element.clientHeight) / row) + OVERSCAN;
       setRange((old) => (old.first === first && old.last === last ? old : { first, last }));
     };
     measure();
@@ -113,15 +116,53 @@ function useWindow(total: number) {
   const reveal = (index: number) => {
     const element = box.current;
     if (!element) return;
-    const top = index * ROW;
+    const row = rowHeight();
+    const top = index * row;
     if (top < element.scrollTop) element.scrollTop = top;
-    else if (top + 2 * ROW > element.scrollTop + element.clientHeight)
-      element.scrollTop = top + 2 * ROW - element.clientHeight;
+    else if (top + 2 * row > element.scrollTop + element.clientHeight)
+      element.scrollTop = top + 2 * row - element.clientHeight;
   };
   return { box, first: range.first, last: Math.min(range.last, total), reveal };
 }
 
-const KIND_MARKS: Record<CallKind, string> = { model: "model", tool: "tool", run: "run", step: "step" };
+const KIND_MARKS: Record<CallKind, string> = {
+  model: "model",
+  tool: "tool",
+  run: "run",
+  step: "step",
+  attempt: "attempt",
+};
+
+/** Attempts that failed or were lost without a call that says so: a worker may fail between its calls. */
+export function failedAttempts(attempts: readonly AttemptRow[], calls: readonly Call[]): Call[] {
+  const told = new Set<string>();
+  for (const call of calls) if (call.error) told.add(`${call.task}:${call.attempt}`);
+  return attempts
+    .filter((row) => row.outcome === "failed" || row.outcome === "lost")
+    .filter((row) => !told.has(`${row.task}:${row.attempt}`))
+    .map((row) => ({
+      id: `attempt ${row.attempt} ${row.task}`,
+      task: row.task,
+      attempt: row.attempt,
+      kind: "attempt",
+      name: `attempt ${row.attempt}`,
+      started_at: row.started_at,
+      seconds: row.ended_at ? (Date.parse(row.ended_at) - Date.parse(row.started_at)) / 1000 : null,
+      tokens_in: 0,
+      tokens_out: 0,
+      cost: null,
+      error: row.error || row.why || row.outcome,
+      is_slow: false,
+    }));
+}
+
+/** Calls, and attempts that failed without one, in the order in which they began. */
+function withFailures(calls: Call[], attempts: readonly AttemptRow[]): Call[] {
+  const failed = failedAttempts(attempts, calls);
+  if (!failed.length) return calls;
+  const began = (call: Call) => Date.parse(call.started_at);
+  return [...calls, ...failed].sort((a, b) => began(a) - began(b));
+}
 
 function Row({
   call,
@@ -157,11 +198,11 @@ function Row({
         </button>
         {call.error ? <span class="error-mark">{oneLine(call.error, 80)}</span> : null}
       </th>
-      <td class="mono">
-        {call.task}
+      <td class={isSystem(call.task) ? "" : "mono"}>
+        {taskName(call.task)}
         {call.attempt > 1 ? <span class="hint"> #{call.attempt}</span> : null}
       </td>
-      <td>{isSystem(call.task) ? "supervisor" : worker}</td>
+      <td>{isSystem(call.task) ? "supervisor" : workerName(worker)}</td>
       <td class="num">+{duration((started - from) / 1000)}</td>
       <td class="lane-cell">
         <span class="lane">
@@ -292,7 +333,9 @@ function earlierTwin(row: Call, calls: Call[]): Call | undefined {
 function CallPanel({ run, row, calls }: { run: string; row: Call; calls: Call[] }) {
   const [isRaw, setRaw] = useState(false);
   const [isDiff, setDiff] = useState(false);
-  const details = useFetched<CallDetails>(`${run}/${row.id}/${row.seconds === null}`, () =>
+  // An attempt has no input and output of its own; the page of its task tells the rest.
+  const isCall = row.kind !== "attempt";
+  const details = useFetched<CallDetails>(isCall ? `${run}/${row.id}/${row.seconds === null}` : null, () =>
     get<CallDetails>(runPath(run, `calls/${encodeURIComponent(row.id)}`)),
   );
   const earlier = earlierTwin(row, calls);
@@ -312,7 +355,8 @@ function CallPanel({ run, row, calls }: { run: string; row: Call; calls: Call[] 
           <div>
             <dt>Task</dt>
             <dd>
-              <a href={href("run", run, { task: row.task })}>{row.task}</a>, attempt {row.attempt}
+              <a href={href("run", run, { task: row.task.replace(/\[\d+\]$/, "") })}>{taskName(row.task)}</a>,
+              attempt {row.attempt}
             </dd>
           </div>
           {row.model ? (
@@ -327,21 +371,26 @@ function CallPanel({ run, row, calls }: { run: string; row: Call; calls: Call[] 
           </div>
           <div>
             <dt>Time</dt>
-            <dd>{row.seconds === null ? "running" : duration(row.seconds)}</dd>
+            <dd>{callTime(row)}</dd>
           </div>
-          <div>
-            <dt>Tokens</dt>
-            <dd>
-              {count(row.tokens_in)} in, {count(row.tokens_out)} out
-            </dd>
-          </div>
-          <div>
-            <dt>Cost</dt>
-            <dd>{money(row.cost)}</dd>
-          </div>
+          {isCall ? (
+            <>
+              <div>
+                <dt>Tokens</dt>
+                <dd>
+                  {count(row.tokens_in)} in, {count(row.tokens_out)} out
+                </dd>
+              </div>
+              <div>
+                <dt>Cost</dt>
+                <dd>{money(row.cost)}</dd>
+              </div>
+            </>
+          ) : null}
         </dl>
         {row.error ? <div class="task-error">{clean(row.error)}</div> : null}
-        <div class="row">
+        {isCall ? null : <p class="hint">The worker failed outside of a call.</p>}
+        <div class="row" hidden={!isCall}>
           <Chips
             label="Show as"
             value={isRaw ? "raw" : "rendered"}
@@ -361,7 +410,7 @@ function CallPanel({ run, row, calls }: { run: string; row: Call; calls: Call[] 
           </Button>
         </div>
         {details.error ? <ErrorBox error={details.error} retry={details.reload} /> : null}
-        {!value && !details.error ? <Loading what="the call" /> : null}
+        {isCall && !value && !details.error ? <Loading what="the call" /> : null}
         {value && isDiff && earlier ? (
           <Diff run={run} call={value} earlier={earlier} />
         ) : value ? (
@@ -389,7 +438,12 @@ function CallPanel({ run, row, calls }: { run: string; row: Call; calls: Call[] 
 
 export function TracePage({ model }: { model: RunModel }) {
   const { query, run } = route.value;
-  const { calls: all, error, isLoading } = useCalls(model);
+  const { calls: made, error, isLoading } = useCalls(model);
+  const failures = model.attempts.reduce(
+    (sum, row) => sum + Number(row.outcome === "failed" || row.outcome === "lost"),
+    0,
+  );
+  const all = useMemo(() => withFailures(made, model.attempts), [made, failures]);
   const replaying = query.at !== undefined;
   const workerByTask = useMemo(() => {
     const found = new Map(model.attempts.map((row) => [`${row.task}:${row.attempt}`, row.worker]));
@@ -435,7 +489,9 @@ export function TracePage({ model }: { model: RunModel }) {
     Escape: () => (query.call ? setQuery({ call: null }) : clear()),
   });
   const workers = [
-    ...new Set(model.attempts.filter((row) => !isSystem(row.task)).map((row) => row.worker)),
+    ...new Set(
+      model.attempts.map((row) => row.worker).filter((worker) => worker !== "" && !isSystem(worker)),
+    ),
   ].sort();
   const tally = (test: (call: Call) => boolean) => all.filter(test).length;
   const options = useMemo(
@@ -535,7 +591,7 @@ export function TracePage({ model }: { model: RunModel }) {
               <tbody>
                 {first > 0 ? (
                   <tr aria-hidden="true" class="spacer-row">
-                    <td colSpan={FEWEST_COLUMNS} style={{ height: `${first * ROW}px` }} />
+                    <td colSpan={FEWEST_COLUMNS} style={{ height: `${first * rowHeight()}px` }} />
                   </tr>
                 ) : null}
                 {calls.slice(first, last).map((call, offset) => (
@@ -552,7 +608,10 @@ export function TracePage({ model }: { model: RunModel }) {
                 ))}
                 {last < calls.length ? (
                   <tr aria-hidden="true" class="spacer-row">
-                    <td colSpan={FEWEST_COLUMNS} style={{ height: `${(calls.length - last) * ROW}px` }} />
+                    <td
+                      colSpan={FEWEST_COLUMNS}
+                      style={{ height: `${(calls.length - last) * rowHeight()}px` }}
+                    />
                   </tr>
                 ) : null}
               </tbody>

@@ -9,7 +9,7 @@ import { href, route } from "../router";
 import { me, now } from "../session";
 import { type RunModel, workersIn } from "../store";
 import type { TaskState } from "../types";
-import { Button, Empty, ErrorBox, Loading, usePolling } from "../ui";
+import { Button, Cell, Empty, ErrorBox, Loading, usePolling } from "../ui";
 import { nowOf } from "./run_shell";
 
 interface Recent {
@@ -144,7 +144,7 @@ function Processes({ servers }: { servers: ServerRow[] }) {
   return (
     <>
       <h2>Processes</h2>
-      <table class="list">
+      <table class="list stacks">
         <caption class="visually-hidden">Processes</caption>
         <thead>
           <tr>
@@ -170,11 +170,13 @@ function Processes({ servers }: { servers: ServerRow[] }) {
               <td class="col-state">
                 <State state={server.state} />
               </td>
-              <td class="num">
+              <Cell class="num" label="Heartbeat">
                 <Heartbeat age={server.heartbeat_age} />
-              </td>
-              <td class="mono">{server.host === null ? "–" : `${server.host} · ${server.pid}`}</td>
-              <td>
+              </Cell>
+              <Cell class="mono" label="Host">
+                {server.host === null ? "–" : `${server.host} · ${server.pid}`}
+              </Cell>
+              <Cell label="Leads">
                 {server.leads.length === 0 ? "standing by" : null}
                 {server.leads.slice(0, 3).map((id) => (
                   <a key={id} class="mono task-chip" href={href("run", id)}>
@@ -184,9 +186,11 @@ function Processes({ servers }: { servers: ServerRow[] }) {
                 {server.leads.length > 3 ? (
                   <span class="hint">and {server.leads.length - 3} more</span>
                 ) : null}
-              </td>
-              <td>{server.workers.join(", ") || "–"}</td>
-              <td class="num">{server.since ? ago(server.since, now.value) : "–"}</td>
+              </Cell>
+              <Cell label="Crew">{server.workers.join(", ") || "–"}</Cell>
+              <Cell class="num" label="Serves since">
+                {server.since ? ago(server.since, now.value) : "–"}
+              </Cell>
             </tr>
           ))}
         </tbody>
@@ -199,7 +203,7 @@ function Providers({ providers }: { providers: ProviderRow[] }) {
   return (
     <>
       <h2>Model providers</h2>
-      <table class="list">
+      <table class="list stacks">
         <caption class="visually-hidden">Model providers that this process calls</caption>
         <thead>
           <tr>
@@ -220,12 +224,18 @@ function Providers({ providers }: { providers: ProviderRow[] }) {
           {providers.map((each, index) => (
             <tr key={index}>
               <th scope="row">{clean(each.provider)}</th>
-              <td class="num">
+              <Cell class="num" label="Calls under way">
                 {each.in_flight} of {each.most}
-              </td>
-              <td class="num">{each.waiting || "–"}</td>
-              <td class="num">{count(each.served)}</td>
-              <td class="what">{waitOf(each)}</td>
+              </Cell>
+              <Cell class="num" label="Calls that wait">
+                {each.waiting || "–"}
+              </Cell>
+              <Cell class="num" label="Answered">
+                {count(each.served)}
+              </Cell>
+              <Cell class="what" label="What they wait for">
+                {waitOf(each)}
+              </Cell>
             </tr>
           ))}
         </tbody>
@@ -286,7 +296,7 @@ export function WorkersPage({ model }: { model: RunModel | null }) {
           </p>
         </Empty>
       ) : (
-        <table class="list">
+        <table class="list stacks">
           <caption class="visually-hidden">Workers</caption>
           <thead>
             <tr>
@@ -342,24 +352,32 @@ export function WorkersPage({ model }: { model: RunModel | null }) {
                     ) : null}
                   </State>
                 </td>
-                <td class="mono">{clean(worker.model) || "–"}</td>
-                <td>
+                <Cell class="mono" label="Model">
+                  {clean(worker.model) || "–"}
+                </Cell>
+                <Cell label="Now">
                   <TaskLinks
                     held={model ? worker.busy.filter((each) => each.run === model.run.id) : worker.busy}
                   />
-                </td>
-                <td class="lane-cell">
+                </Cell>
+                <Cell class="lane-cell" label={model ? "Over the run" : "Last ten minutes"}>
                   <Strip attempts={stripOf(worker)} from={from} to={to} />
-                </td>
-                <td class="num">{worker.queue || "–"}</td>
-                <td class="num">{model ? countOf(worker.name, ["done"]) : worker.done}</td>
-                <td class="num">{model ? countOf(worker.name, ["failed", "lost"]) : worker.failed}</td>
-                <td class="num">
+                </Cell>
+                <Cell class="num" label="Queue">
+                  {worker.queue || "–"}
+                </Cell>
+                <Cell class="num" label="Done">
+                  {model ? countOf(worker.name, ["done"]) : worker.done}
+                </Cell>
+                <Cell class="num" label="Failed">
+                  {model ? countOf(worker.name, ["failed", "lost"]) : worker.failed}
+                </Cell>
+                <Cell class="num" label="Tokens/min">
                   {worker.tokens_per_minute ? count(Math.round(worker.tokens_per_minute)) : "–"}
-                </td>
-                <td class="num">
+                </Cell>
+                <Cell class="num" label="Rate-limit waits">
                   {worker.rate_waits ? `${worker.rate_waits} · ${duration(worker.rate_wait_seconds)}` : "–"}
-                </td>
+                </Cell>
                 <td class="row-actions">
                   {!isAdmin || !worker.here ? null : worker.state === "draining" ? (
                     <Button kind="quiet" onClick={() => void change(worker.name, "join")}>

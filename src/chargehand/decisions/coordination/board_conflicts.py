@@ -141,7 +141,7 @@ class BoardWatch:
             begun = self._begun.get((request, task), {})
             started = [each.worker for each in given if each.worker in begun]
             keeper = min(started, key=lambda each: begun[each]) if started else given[0].worker
-            why = "who began first" if started else "to whom it was given first"
+            why = "began first" if started else "was assigned first"
             others = ", ".join(each.worker for each in given if each.worker != keeper)
             where = f" of request {request}" if request else ""
             names = tuple(each.worker for each in given)
@@ -150,7 +150,7 @@ class BoardWatch:
                 parties=names,
                 fact=f"task {task}{where} is assigned to {' and '.join(names)}",
                 resolution=Resolution(
-                    words=f"{keeper} keeps it, {why}; tell {others}", keeper=keeper, task=task
+                    words=f"{keeper} {why} and keeps it; tell {others}", keeper=keeper, task=task
                 ),
                 at=given[-1].at,
                 run=self.run or request,
@@ -198,14 +198,14 @@ class BoardWatch:
         parties = tuple(sorted(writing.feud, key=lambda name: name != writing.first))
         keeper = parties[0]
         words = (
-            f"guard it for {keeper}, who wrote it first: board.guard({label!r}, "
-            f"writers=[{keeper!r}]); or let both use board.update, which loses nothing"
+            f"{keeper} wrote it first: reserve it with board.guard({label!r}, "
+            f"writers=[{keeper!r}]), or let both use board.update, which loses no change"
         )
         return Conflict(
             kind=ConflictKind.TWO_WRITERS,
             parties=parties,
             fact=(
-                f"{' and '.join(parties)} have undone each other's writing of block {label!r} "
+                f"{' and '.join(parties)} overwrote each other's changes to block {label!r} "
                 f"{writing.undone} times"
             ),
             resolution=Resolution(words=words, keeper=keeper),

@@ -98,7 +98,7 @@ def rule(results: Sequence[Said]) -> Resolution | None:
     if len(heaviest) == 1:
         return _standing(heaviest[0], "it is the more important one")
     first = min(heaviest, key=lambda group: min(each.at for each in group))
-    return _standing(first, "it was there first, and the later one is refused")
+    return _standing(first, "it came first, so the later one is rejected")
 
 
 def _standing(group: Sequence[Said], why: str) -> Resolution:
@@ -123,7 +123,7 @@ def contradiction(
     return Conflict(
         kind=ConflictKind.CONTRADICTION,
         parties=tuple(dict.fromkeys(each.by for each in results)),
-        fact=f"{about} has results that differ: {said}",
+        fact=f"results for {about} differ: {said}",
         resolution=verdict,
         at=max(each.at for each in results),
         run=run,
@@ -158,7 +158,7 @@ def _clash(watch: RunWatch, clash: Clash) -> Conflict:
         keeper = second.worker
     else:
         fact = f"task {task} is held by {names} at once"
-        words = f"{first.worker} keeps it, who began first; stop {second.worker}"
+        words = f"{first.worker} began first and keeps it; stop {second.worker}"
         keeper = first.worker
     is_over = watch.schedule.nodes[task].state.is_settled
     return Conflict(
@@ -184,13 +184,13 @@ def _doubles(watch: RunWatch) -> Iterator[Conflict]:
         kept = first[2] if first is not None else nodes[0]
         keeper = workers[kept.task.id]
         others = [f"{node.task.id} ({workers[node.task.id]})" for node in nodes if node is not kept]
-        why = "who began first" if first is not None else "to whom it was given first"
-        given = ", ".join(f"{task} to {who or 'nobody yet'}" for task, who in workers.items())
-        words = f"{keeper} keeps {kept.task.id}, {why}; take {', '.join(others)} out of the plan"
+        why = "began first" if first is not None else "was assigned first"
+        given = ", ".join(f"{task} to {who or 'no worker yet'}" for task, who in workers.items())
+        words = f"{keeper} {why} and keeps {kept.task.id}; remove {', '.join(others)} from the plan"
         yield Conflict(
             kind=ConflictKind.DOUBLE_ASSIGNMENT,
             parties=tuple(dict.fromkeys(who for who in workers.values() if who)),
-            fact=f"the same work was given out {len(nodes)} times: {given}",
+            fact=f"the same work was assigned {len(nodes)} times: {given}",
             resolution=Resolution(words=words, keeper=keeper, task=kept.task.id),
             at=max(filter(None, (node.since_at for node in nodes)), default=_start(watch)),
             run=watch.run,
@@ -212,7 +212,7 @@ def _differing(watch: RunWatch) -> Iterator[Conflict]:
             for node in nodes
             if node.task.id in watch.outputs
         ]
-        about = f"what {' and '.join(each.task for each in results)} were both asked"
+        about = f"the same work ({', '.join(each.task for each in results)})"
         found = contradiction(results, about, run=watch.run) if len(results) > 1 else None
         if found is not None:
             yield found
@@ -244,7 +244,7 @@ def _claimed(watch: RunWatch, pair: Contradiction, place: int) -> tuple[Said, in
     ends = [watch.ended[node.task.id] for node in nodes if node.task.id in watch.ended]
     by = ", ".join(dict.fromkeys(watch.worker_of(node) for node in nodes))
     said = Said(
-        by=by or "somebody",
+        by=by or "an unknown worker",
         value=claim.text,
         at=min(ends, default=_start(watch)),
         task=claim.tasks[0] if claim.tasks else "",

@@ -39,10 +39,10 @@ class HealthCheck:
         """All of them, run by run."""
         for watch in self._watches.values():
             if self._needs_leader(watch) and watch.run not in self._led:
-                yield self._unled(watch, "nobody leads it", "goes on with it")
+                yield self._unled(watch, "no process leads it", "continues it")
             elif self._is_asleep(watch):
                 silent = f"nothing has happened to it for {_length(self._silence(watch))}"
-                yield self._unled(watch, silent, "goes on with it, if its leader is gone")
+                yield self._unled(watch, silent, "continues it, if its leader is gone")
             else:
                 yield from self._stuck(watch)
             for node, question in watch.asking():
@@ -84,7 +84,7 @@ class HealthCheck:
 
     def _silent(self, watch: RunWatch, hold: Hold, heard_at: datetime) -> Trouble:
         has_had = _length(self._now - hold.since_at)
-        way_out = f"chargehand resume {watch.run} goes on with the run"
+        way_out = f"chargehand resume {watch.run} continues the run"
         if watch.is_pooled:
             way_out = "another worker finds the task with get_assigned_tasks(lost=True)"
         return Trouble(

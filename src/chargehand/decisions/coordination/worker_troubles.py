@@ -116,7 +116,7 @@ def _failing(worker: str, row: list[Failure]) -> Trouble:
         kind=Symptom.FAILING,
         name=worker,
         fact=f"worker {worker} failed {many} in a row, last in {last.where}: {last.why}",
-        advice="mend what it says, or drain it and give its tasks to another",
+        advice="fix the cause, or drain this worker and give its tasks to another one",
         since_at=row[0].at,
     )
 

@@ -143,7 +143,7 @@ class SupervisorNode:
             return self.request(state)
         if not has(state, self.request):
             raise UsageError(
-                f"the graph's state has no {self.request!r}; say with request=… where to find what is asked"
+                f"the graph's state has no key {self.request!r}; name the key of the request with request=…"
             )
         found = found_in(state, self.request)
         if isinstance(found, Mapping):
@@ -151,8 +151,8 @@ class SupervisorNode:
         if isinstance(found, str | Plan):
             return found
         raise UsageError(
-            f"{self.request!r} of the graph's state is {type(found).__name__}, and neither words, "
-            "messages nor a plan; say with request=… what is asked"
+            f"{self.request!r} in the graph's state is of type {type(found).__name__}; give text, messages "
+            "or a plan, or pass a function that returns one as request=…"
         )
 
     def _key_for(self, state: Any, config: RunnableConfig) -> str:
@@ -287,8 +287,8 @@ class SupervisorNode:
             return {MESSAGES: [AIMessage(str(result.answer))]}  # which says what is missing
         if outcome.gaps and not self._takes_gaps:
             raise WorkerError(
-                f"run {result.id} has gaps: {'; '.join(outcome.gaps)}; to go on with what there is, name the "
-                "key that gets them with gaps=…, or read the result with a function as result=…"
+                f"run {result.id} has gaps: {'; '.join(outcome.gaps)}; to accept a partial "
+                "result, name a state key for the gaps with gaps=…, or pass a function as result=…"
             )
         told = {self.gaps: list(outcome.gaps)} if self.gaps else {}
         return {self.result: result.output, **told}

@@ -185,7 +185,7 @@ class _Attempt:
             return failed
         way_out = "raise recursion_limit in config=… if that is too few"
         line = str(error).partition("\n")[0].rstrip(".")
-        said = f"graph {self._work.name!r} made no end: {line}; {way_out}"
+        said = f"graph {self._work.name!r} did not finish: {line}; {way_out}"
         return replace(failed, message=said)
 
     async def _step(self, walked: "list[Answered]") -> Leg:
@@ -212,7 +212,7 @@ class _Attempt:
     async def _answer(self, pause: GraphPause) -> Any:
         """What a person says to it, as the graph wants to hear it."""
         if not pause.id:
-            question = f"Graph {self._work.name!r} stops before {pause.value}. Is it to go on?"
+            question = f"Graph {self._work.name!r} stops before {pause.value}. Continue?"
             if await self._brief.ask(question, choices=(GO_ON, STOP)) == STOP:
                 raise WorkerError(f"a person stopped it before {pause.value}", kind="denied")
             return GO_ON
@@ -243,8 +243,8 @@ class _Attempt:
         for pauses, answers in walked:
             if len(leg.pauses) != len(pauses):
                 raise WorkerError(
-                    f"graph {self._work.name!r} does not ask what it asked before; compile it with a "
-                    "checkpointer, so that it goes on from where it was"
+                    f"graph {self._work.name!r} does not repeat its earlier question; compile it with "
+                    "a checkpointer, so that it continues where it stopped"
                 )
             leg = await self._walk(_resumed(leg.pauses, answers))
         return leg
@@ -323,5 +323,5 @@ def _refuse_without_async(saver: BaseCheckpointSaver[Any], name: str) -> None:
         kind = type(saver).__name__
         raise UsageError(
             f"graph {name!r}: its checkpointer {kind} cannot be used from async code; compile the graph "
-            f"with Async{kind}, or whatever its package calls that"
+            f"with Async{kind}, or with the async checkpointer of its package"
         )

@@ -46,10 +46,7 @@ class Part(Struct, frozen=True):
 
 
 def results_in(asked: str) -> list[Part]:
-    """The results that an answer is to be made of; none if no answer is asked for.
-
-    None of them says what a later one says: that one has taken it up.
-    """
+    """The results that an answer is to be made of, without what later ones took up; none if no answer is asked for."""
     about = {found["name"]: bare(found["about"] or "") for found in _HEADING.finditer(asked)}
     parts = [(name, text) for name, text in parts_of(asked).data if name in about]
     written = [part for part in parts if not about[part[0]].startswith(FINDING)]

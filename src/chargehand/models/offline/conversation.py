@@ -126,11 +126,7 @@ def asked_in(request: ModelRequest) -> str:
 
 
 def parts_of(prompt: str) -> Parts:
-    """Take a prompt apart at its lines BEGIN and END.
-
-    Whatever stands between the first of these lines and the last is data, even where a line of the
-    data pretends that they are over: it cannot get into the question.
-    """
+    """Take a prompt apart at its lines BEGIN and END; data that pretends to be over cannot get into the question."""
     lines = prompt.split("\n")
     ends: dict[str, list[int]] = {}
     for n, line in enumerate(lines):
@@ -177,9 +173,6 @@ def decoded(text: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return None
-
-
-# The lines of the data, and where each stands
 
 
 def excerpts_of(call: ToolCall, output: ToolOutput) -> list[Excerpt]:

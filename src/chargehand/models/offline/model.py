@@ -24,9 +24,6 @@ from chargehand.models.offline.planner import chosen, is_plan, management_calls,
 from chargehand.models.offline.sentence_answers import answer
 from chargehand.models.offline.table_calls import told_by_tables
 
-#: to a token, by which the maximum length is measured
-LETTERS = 4
-
 
 class OfflineModel:
     """Answers by rules of words: no network, no weights, the same reply to the same request.
@@ -81,9 +78,6 @@ def _check(request: ModelRequest) -> None:
             raise ModelRefused(f"offline can read text only, not {part.name}; give its text")
 
 
-# Answers
-
-
 def _shaped(request: ModelRequest, schema: dict[str, Any]) -> ModelReply:
     """A plan or a choice of who goes on; what a schema asks for beyond that, rules cannot give."""
     prompts = "\n".join(turn.text for turn in request.turns)
@@ -97,10 +91,8 @@ def _answer_to(request: ModelRequest, known: Conversation) -> Found:
     """What the results, the tables, the tools or the documents say, whichever there are."""
     if results := results_in(asked_in(request)):
         return Found(composed(results))
-    if (told := told_by_tables(known)) is not None:
+    if told := told_by_tables(known) or told_by_tools(request.tools, known):
         return told
-    if lines := told_by_tools(known):
-        return Found(lines)
     if known.excerpts:
         return answer(known.question, known.excerpts, known.subject)
     if failed := [output.text for _, output in known.outputs if output.is_error]:
@@ -115,7 +107,7 @@ def _worded(found: Found, request: ModelRequest) -> ModelReply:
     if not found.lines:
         return _unable(found.gap)
     lines = [*([DISPUTE if found.is_dispute else PASSAGES] if found.gap else []), *found.lines]
-    room = LETTERS * request.settings.max_tokens
+    room = 4 * request.settings.max_tokens  # at four letters to a token
     while len(lines) > 1 and len("\n".join(lines)) > room:
         lines.pop()
     stop = StopReason.LENGTH if len(lines[0]) > room else StopReason.END
@@ -129,10 +121,5 @@ def _unable(why: str) -> ModelReply:
 
 
 def _reply(parts: Sequence[Text | ToolCall], stop: StopReason, gap: str = "") -> ModelReply:
-    return ModelReply(
-        parts=tuple(parts),
-        stop=stop,
-        usage=Usage(calls=1),
-        model="offline (rules, no LLM)",
-        gaps=(gap,) if gap else (),
-    )
+    name, gaps = "offline (rules, no LLM)", (gap,) if gap else ()
+    return ModelReply(parts=tuple(parts), stop=stop, usage=Usage(calls=1), model=name, gaps=gaps)

@@ -1,24 +1,34 @@
-"""Which tools to call now, and when to stop calling."""
+"""Which tools to call now, when to stop calling, and what those told that take no query."""
 
 import re
 from collections.abc import Sequence
 
 import msgspec
 
-from chargehand.models.base import ModelRequest, Role, ToolCall, ToolSpec
-from chargehand.models.offline.arguments import Proposal, proposal_for
+from chargehand.models.base import ModelRequest, Role, ToolCall, ToolOutput, ToolSpec
 from chargehand.models.offline.clauses import clauses
-from chargehand.models.offline.conversation import Conversation, decoded, excerpts_of
-from chargehand.models.offline.sentence_answers import answer
+from chargehand.models.offline.conversation import Conversation, Found, decoded, excerpts_of
+from chargehand.models.offline.sentence_answers import answer, content
 from chargehand.models.offline.table_calls import table_calls
-from chargehand.models.offline.tool_choice import Router
+from chargehand.models.offline.table_profiles import TABLES
+from chargehand.models.offline.tool_choice import Proposal, Router, described, proposal_for
+from chargehand.models.offline.words import COUNTING, LIGHT, root, roots, word_set, words
+from chargehand.models.offline.worker_choice import PAPERS
 
 #: of tool calls for one question, however little came of them
 ROUNDS = 3
 #: lines of what tools returned
-MOST_TOLD = 40
+MOST = 40
 
-_LISTS = re.compile(r"\b(?:list|which|what|all|every|each)\b", re.IGNORECASE)
+_ENDINGS = word_set("csv tsv md txt pdf html json")
+#: how a question for a list begins, and where that is said to be
+_LEAD = re.compile(
+    r"^\W*(?:(?:please|can you|(?:tell|give|show) (?:me|us)) )*"
+    r"(?:list|show|name|count|which|what|how (?:many|large|big)|the|all)\b|\bin the folder\b",
+    re.IGNORECASE,
+)
+_PLAIN = word_set("""a an the of and are is be there do we you i have all any every each list name names number can here
+    our my your these their its""")
 
 
 def next_calls(request: ModelRequest, read: Conversation) -> tuple[list[ToolCall], str]:
@@ -30,15 +40,19 @@ def next_calls(request: ModelRequest, read: Conversation) -> tuple[list[ToolCall
         return _new(tables, read), ""
     if read.outputs:
         return _new([] if read.excerpts else _searches(tools, read), read), ""
-    router, parts = Router(tools), [part.text for part in clauses(read.sought)]
-    # A list is called for only if one is asked for: it answers nothing else.
-    skip = () if _LISTS.search(read.question) else ("list_",)
-    fits = [(tool, text) for text in parts if (tool := router.best(text))]
-    proposals = [proposal_for(*fit, read.given) for fit in fits if not fit[0].name.startswith(skip)]
+    searches, proposals = _searches(tools, read), list[Proposal]()
+    lists = [t for t in tools if t.name.startswith("list_") and not t.parameters.get("required")]
+    # A list answers no question but one for just that, so what can be searched is searched.
+    router = Router([tool for tool in tools if not (searches and tool in lists)])
+    for text in [part.text for part in clauses(read.sought)]:
+        found = [(tool, _list_arguments(tool, text)) for tool in lists]
+        asked = [Proposal(tool.name, given) for tool, given in found if given is not None]
+        best = None if asked else router.best(text)
+        proposals += [proposal_for(best, text, read.given)] if best else asked[:1]
     lacking = [each for each in proposals if each.missing]
     if lacking or not proposals:
         is_known = not read.subject and bool(answer(read.question, read.excerpts).lines)
-        proposals = [] if is_known else _searches(tools, read)
+        proposals = [] if is_known else searches
     lack = (f"{each.tool} needs {' and '.join(each.missing)}" for each in lacking)
     return _new(proposals, read), "; ".join(lack)
 
@@ -67,11 +81,51 @@ def _new(proposals: Sequence[Proposal], read: Conversation) -> list[ToolCall]:
     return calls
 
 
-def told_by_tools(read: Conversation) -> tuple[str, ...]:
-    """What tools returned that were asked for just that, with arguments of their own, and not for passages."""
-    kept: list[str] = []
-    for call, output in read.outputs:
-        if {"query", "path", "q", "url"} & (decoded(call.arguments) or {}).keys():
-            return ()
-        kept += map(str, excerpts_of(call, output))
-    return tuple(dict.fromkeys(kept))[:MOST_TOLD]
+def told_by_tools(tools: Sequence[ToolSpec], read: Conversation) -> Found | None:
+    """What tools returned that were asked for just that, and not for passages; None if there is no such thing."""
+    found = [each for call, output in read.outputs for each in excerpts_of(call, output)]
+    names = [call.name for call, _ in read.outputs]
+    arguments = [decoded(call.arguments) or {} for call, _ in read.outputs]
+    if not found or any({"query", "path", "q", "url"} & each.keys() for each in arguments):
+        return None
+    called = [tool for tool in tools if tool.name in names]
+    if not names[1:] and any(_list_arguments(tool, read.question) is not None for tool in called):
+        return _told_by_list(read.question, *read.outputs[0])
+    told = roots(" ".join(map(described, called)))
+    # A call that took nothing out of the question answers it only if its tool speaks of every content word.
+    wanted = {} if any(arguments) else content(read.question)
+    left = ", ".join(f"“{wanted[each]}”" for each in wanted if each not in told)
+    if left and not (sure := answer(read.question, found, read.subject)).gap:
+        return sure
+    gap = f"the tools that it called are not for {left}" if left else ""
+    return Found(tuple(dict.fromkeys(map(str, found)))[:MOST], gap)
+
+
+def _list_arguments(tool: ToolSpec, text: str) -> dict[str, str] | None:
+    """What to call this tool with for the list that the text asks for; None if it asks for anything else."""
+    if not tool.name.startswith("list_") or not _LEAD.match(text):
+        return None
+    told = {root(word) for word in words(f"{tool.name} {tool.description}") if word not in LIGHT}
+    told |= {root(word) for word in PAPERS if root("file") in told}
+    said = {*words(_LEAD.sub(" ", text))} - _PLAIN
+    endings = said & _ENDINGS if "pattern" in (tool.parameters.get("properties") or {}) else set()
+    # Any other word, as in "Which reports are late?", asks for what is inside.
+    if not said or len(endings) > 1 or not told.issuperset(map(root, said - endings)):
+        return None
+    return {"pattern": f"*.{endings.pop()}"} if endings else {}
+
+
+def _told_by_list(question: str, call: ToolCall, output: ToolOutput) -> Found:
+    """The list, or how long it is. Reports are the files that are called so, else all that are no tables."""
+    value, lines = decoded(output.text), excerpts_of(call, output)
+    kinds = roots(question) & {root(word) for word in PAPERS - {"file"}}
+    named = [line for line in lines if kinds & roots(line.where)]
+    kept = named or [line for line in lines if not (kinds and line.where.endswith(TABLES))]
+    lists = [each for each in value.values() if each] if isinstance(value, dict) else [value]
+    is_whole = len(lists) == 1 and isinstance(lists[0], list) and len(lists[0]) == len(lines)
+    if is_whole and kept and COUNTING.search(question):
+        what = call.name.removeprefix("list_").replace("_", " ")
+        return Found((f"Number of {what}: {len(kept)} [{call.name}]",))
+    is_cut = len(kept) > MOST or (isinstance(value, dict) and "more" in value)
+    lack = "there is more than what is shown" if is_cut else "" if kept else "there are none"
+    return Found(tuple(map(str, kept[:MOST])), lack)

@@ -34,10 +34,7 @@ class Period(NamedTuple):
 
 
 def period_in(match: re.Match[str], low: str, high: str) -> Period | None:
-    """The period that a match of `PERIOD` tells of dates that lie between `low` and `high`.
-
-    None if it has none of them, is finer than they are, or leaves the year in doubt.
-    """
+    """The period that a match tells of dates from `low` to `high`; None if it has none, is finer, or lacks a year."""
     year = low[:4] if low[:4] == high[:4] else ""
     last = _point(match["last"] or match["one"], year)
     first = _point(match["first"] or match["one"], last[:4])

@@ -27,9 +27,8 @@ Schema = dict[str, Any]
 
 def is_plan(schema: Schema) -> bool:
     """Whether the schema asks for tasks, each for one of several workers."""
-    properties = _task_schema(schema)
-    is_task = {"id", "description", "worker"} <= properties.keys()
-    return is_task and bool(properties["worker"].get("enum"))
+    told = _task_schema(schema)
+    return {"id", "description", "worker"} <= told.keys() and bool(told["worker"].get("enum"))
 
 
 def planned(schema: Schema, asked: str, prompts: str) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def planned(schema: Schema, asked: str, prompts: str) -> dict[str, Any]:
         for n, step in enumerate(team.steps_for(request, min(len(ids), MOST)))
     ]
     whole = {"goal": request[:LONGEST], "instruction": FORM, "strategy": "merge", "tasks": tasks}
-    return {key: value for key, value in whole.items() if key in schema["properties"]}
+    return {key: whole[key] for key in whole if key in schema["properties"]}
 
 
 def _changed(schema: Schema, asked: str, team: Team, ids: Sequence[str]) -> dict[str, Any]:
@@ -60,13 +59,9 @@ def _changed(schema: Schema, asked: str, team: Team, ids: Sequence[str]) -> dict
             id_ = ids[len(made)]
             made[lost["id"]] = _task(_task_schema(schema), id_, lost["words"], worker, needs)
     why = "who finds things gets what the tables do not hold"
-    whole = {
-        "reason": why if made else "the rules of the offline model know no other way",
-        "replaced": list(made),
-        "removed": [],
-        "tasks": list(made.values()),
-    }
-    return {key: value for key, value in whole.items() if key in schema["properties"]}
+    why = why if made else "the rules of the offline model know no other way"
+    whole = {"reason": why, "replaced": [*made], "removed": [], "tasks": [*made.values()]}
+    return {key: whole[key] for key in whole if key in schema["properties"]}
 
 
 def _task_schema(schema: Schema) -> dict[str, Any]:
@@ -77,15 +72,10 @@ def _task_schema(schema: Schema) -> dict[str, Any]:
     return {k: v for k, v in told.items() if isinstance(v, dict)} if isinstance(told, dict) else {}
 
 
-def _task(
-    properties: Schema, id_: str, description: str, worker: str, needs: list[str]
-) -> dict[str, Any]:
-    known = {"id": id_, "description": description, "worker": worker, "needs": needs}
+def _task(properties: Schema, id_: str, told: str, worker: str, needs: list[str]) -> Schema:
+    known = {"id": id_, "description": told, "worker": worker, "needs": needs}
     usual = {name: each["default"] for name, each in properties.items() if "default" in each}
     return {**usual, **known}
-
-
-# Out of the words that ask for it
 
 
 def roster_in(workers: Iterable[str], prompts: str) -> dict[str, str]:
@@ -98,9 +88,6 @@ def request_in(asked: str) -> str:
     """The request among the words that ask for a plan."""
     parts = parts_of(asked)
     return dict(parts.data).get("request") or f"{parts.head}\n{parts.tail}".strip()
-
-
-# Choices: who gets a request, who goes on
 
 
 def chosen(schema: Schema, asked: str, prompts: str) -> dict[str, Any] | None:
@@ -150,11 +137,8 @@ def _next_speaker(choices: Sequence[str], asked: str, prompts: str) -> dict[str,
     return {"next": ends[0], "why": "everybody was asked"} if ends else None
 
 
-# Groups: everybody is asked once, and what they said is the answer
-
-
 def management_calls(request: ModelRequest) -> list[ToolCall]:
-    """What a manager calls next, if these are a manager's tools; none if they are not."""
+    """What a manager calls next, to ask everybody once; none if these are no manager's tools."""
     names = {tool.name for tool in request.tools}
     if not names or not names <= _MANAGES:
         return []

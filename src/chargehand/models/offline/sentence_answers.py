@@ -11,21 +11,35 @@ from math import sqrt
 from chargehand.models.offline.clauses import sentences
 from chargehand.models.offline.conversation import Excerpt, Found
 from chargehand.models.offline.periods import MONTHS
-from chargehand.models.offline.words import COUNTS, LIGHT, root, roots, word_set, words
-from chargehand.models.offline.worker_choice import FINDING
+from chargehand.models.offline.table_profiles import TABLES
+from chargehand.models.offline.words import CLOSED, COUNTS, LIGHT, root, roots, word_set, words
+from chargehand.models.offline.worker_choice import FINDING, PAPERS
 
 #: lines of an answer
 MOST = 3
 #: of a question's words, without which a passage is not shown
 ENOUGH = 0.4
 
-_LIGHT = LIGHT | word_set("""show list find file files being having doing here why he she his her shall should may
+_LIGHT = LIGHT | word_set("""show find being having doing here why he she his her shall should may
     might must am than about some each every many much long often old soon far gets takes need needs needed allow
     allowed say says said mean means happens goes comes use makes still also just only one ones thing things people
-    someone anyone exactly actually there's document documents text note notes mention mentioned""")
-_BROAD = word_set("""summarise summarize summary overview digest report combine merge everything gist outline recap
-    write draft compose letter short brief each every""")
-_JUDGING = re.compile(r"(?:please )?(?:review|check|verify|proofread|assess)\b", re.IGNORECASE)
+    someone anyone exactly actually there's mention mentioned""")
+_PAPERS = rf"(?:{'|'.join(PAPERS)}|table)s?"
+_PAPER = rf"(?:(?:the|these|this|those|our|your|my|all|any|each|every|which|what)\s+)*{_PAPERS}"
+_SAYS = r"(?:say|state|mention|name|list|tell|contain|describe|discuss|cover)s?|(?:is |are |speaks? )?about"
+#: documents as the place of what is asked for, and not as the thing that is asked for
+_WITHIN = re.compile(
+    rf"\b(?:in|from|according to)\s+{_PAPER}\b|\b{_PAPER}\s+(?:{_SAYS})\b|^(?:please )?list\b",
+    re.IGNORECASE,
+)
+_SUMMED = word_set("summarise summarize summary overview digest everything gist outline recap")
+_BROAD = _SUMMED | word_set("""report reports file files document documents note notes text texts combine merge write
+    draft compose letter short brief each every half page pages paragraph paragraphs""")
+_ASKING = re.compile(rf"wh|how\b|{CLOSED.pattern}", re.IGNORECASE)
+_LENGTHY = r"(?:write|draft|compose|summari[sz]e)\b.*\b(?:pages?|paragraphs?|words)\b"
+_BEYOND = re.compile(
+    rf"(?:please )?(?:(?:review|check|verify|proofread|assess)\b|{_LENGTHY})", re.I
+)
 _COUNTED = rf"{'|'.join(list(COUNTS)[1:])}|hundred|thirty|forty|fifty|sixty|ninety"
 _COUNT = rf"(?:\d[\d.,]*|{_COUNTED}|half an?|an?)"
 _UNITS = r"(?:second|minute|hour|day|night|week|weekday|weekend|month|quarter|year|decade)s?"
@@ -41,30 +55,23 @@ _PERSON = (
 )
 _PLACE = r"\b(?:in|at|on|behind|under|near|inside|outside|opposite|beside|above|below|next to|into|to) [\w-]+"
 _REASON = r"\b(?:because|since|due to|so that|in order|reasons?|therefore|as it|as they|owing)\b"
-_OFTEN = (
+_REGULAR = (
     r"\b(?:every|each|daily|weekly|monthly|yearly|annually|quarterly|hourly|once|twice|times)\b"
-    r"|\b(?:per|a) (?:day|week|month|year)\b"
 )
+_OFTEN = rf"{_REGULAR}|\b(?:per|a) (?:day|week|month|year)\b"
 _WHEN = rf"{_DATE}|{_CLOCK}|{_SPAN}|\bevery\b"
 _AMOUNT = rf"\d|\bfree\b|\bat no cost\b|\b(?:{_COUNTED})\b"
-_SIZES = "much|far|tall|high|deep|wide|big|large|heavy|hot|cold|warm"
-_COSTS = "cost|price|fee|rate|fine|penalty|salary|rent|budget|deposit"
+_WHICH_DAY = r"(?:on |by |until |since )?(?:what|which) (?:date|day|year|month)"
+_HOW_LONG = r"how (?:long|soon|quickly|old)|within (?:what|how)|what .*\bperiod"
+_HOW_MUCH = r"how (?:much|far|tall|high|deep|wide|big|large|heavy|hot|cold|warm)|what temperature"
+_COST = r"what (?:is|does|are) .*\b(?:cost|price|fee|rate|fine|penalty|salary|rent|budget|deposit)"
 #: what is asked for, what that looks like, and how a question for it begins
 KINDS = (
-    (
-        "a length of time",
-        _SPAN,
-        r"how (?:long|soon|quickly|old)|within (?:what|how)|what .*\bperiod",
-    ),
+    ("a length of time", _SPAN, _HOW_LONG),
     ("how often", _OFTEN, r"how (?:often|frequently|regularly)"),
     ("a time of day", _CLOCK, r"(?:at )?what time|what are the .*\bhours|when .*\b(?:open|close)"),
-    ("a date or time", _WHEN, r"when|what is the (?:deadline|date)"),
-    ("a date or time", _WHEN, r"(?:on |by |until |since )?(?:what|which) (?:date|day|year|month)"),
-    (
-        "an amount",
-        _AMOUNT,
-        rf"how (?:{_SIZES})|what temperature|what (?:is|does|are) .*\b(?:{_COSTS})",
-    ),
+    ("a date or time", _WHEN, rf"when|what is the (?:deadline|date)|{_WHICH_DAY}"),
+    ("an amount", _AMOUNT, rf"{_HOW_MUCH}|{_COST}"),
     ("a number", rf"\b(?:\d[\d.,]*|{_COUNTED})\b", r"how many|(?:what is the )?number of"),
     ("a person or a role", _PERSON, r"who|whom|whose"),
     ("a place", _PLACE, r"where|in which (?:room|building|city|place)"),
@@ -78,7 +85,8 @@ _BACK = re.compile(r"(?:it|they|this|these|its|their|he|she|that)\b", re.IGNOREC
 
 def content(question: str) -> dict[str, str]:
     """The words that carry the question, by their roots."""
-    return {root(word): word for word in words(question) if word not in _LIGHT and len(word) > 1}
+    asked = words(_WITHIN.sub(" ", question))
+    return {root(word): word for word in asked if word not in _LIGHT and len(word) > 1}
 
 
 def sentences_in(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
@@ -98,13 +106,14 @@ def sentences_in(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
 
 def answer(question: str, excerpts: Sequence[Excerpt], subject: str = "") -> Found:
     """What the data says to the question; `subject` is what its pronouns stand for."""
-    if _JUDGING.match(question):
-        return Found(gap="rules can quote, but not judge a text")
+    if _BEYOND.match(question):
+        return Found(gap="rules can quote, but not judge a text or write one of a given length")
     known = sentences_in(excerpts)
-    if {*words(question)} & _BROAD or question.startswith(FINDING):
+    broad = _SUMMED if _ASKING.match(question) else _BROAD
+    if {*words(question)} & broad or question.startswith(FINDING):
         return _overview(question.removeprefix(FINDING), known)
     # Rows of a table are one of many, never the whole truth: they answer through what is computed.
-    known = [s for s in known if not s.source.endswith((".csv", ".tsv"))]
+    known = [s for s in known if not s.source.endswith(TABLES)]
     wanted = {**content(question), **content(subject)}
     kind, pattern = _kind_of(question)
     near = [s for s in known if _covers(s, wanted, content(subject))]
@@ -143,9 +152,7 @@ def _holds(sentence: Excerpt, question: str, kind: str, pattern: str) -> bool:
         spots = [n for n, word in enumerate(said) if root(word) == root(noun[1])]
         text = " ".join(word for n in spots for word in said[max(0, n - 3) : n + 4])
     flags = 0 if kind == "a person or a role" else re.I
-    return any(
-        found[0].lower() not in question.lower() for found in re.finditer(pattern, text, flags)
-    )
+    return any(hit[0].lower() not in question.lower() for hit in re.finditer(pattern, text, flags))
 
 
 def _agreed(whole: list[Excerpt], kind: str) -> Found:
@@ -180,6 +187,9 @@ def _passages(wanted: Mapping[str, str], known: list[Excerpt], kind: str) -> Fou
 
 def _overview(question: str, known: list[Excerpt]) -> Found:
     """The first sentences of each source that speak of it."""
+    named = re.findall(rf"\b(?:the|our|all|these|every|each) ({_PAPERS})\b", question)
+    papers = roots(" ".join(named))
+    known = [s for s in known if papers & roots(s.source)] or known
     topic = {each: word for each, word in content(question).items() if word not in _BROAD}
     about: dict[str, list[Excerpt]] = {}
     for sentence in [s for s in known if s.all.issuperset(topic)]:

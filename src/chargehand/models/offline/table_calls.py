@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from chargehand.models.base import ToolSpec
-from chargehand.models.offline.arguments import SUM, Proposal
 from chargehand.models.offline.conversation import Conversation, Found, decoded, tables_in
 from chargehand.models.offline.table_profiles import profile_sql, sheet_of
 from chargehand.models.offline.table_question import TableQuestion
 from chargehand.models.offline.table_sql import Query
+from chargehand.models.offline.tool_choice import SUM, Proposal
 from chargehand.models.offline.words import roots
 
 #: that are looked into for one question
@@ -16,10 +16,7 @@ MOST_SHEETS = 8
 
 
 def table_calls(tools: Sequence[ToolSpec], read: Conversation) -> list[Proposal] | None:
-    """The next calls towards an answer out of tables; None if this is nothing for tables.
-
-    Which tables there are is asked before anything else: nobody can query what he has not seen.
-    """
+    """The next calls towards an answer out of tables, first which there are; None if this is nothing for tables."""
     needs = [(tool, list(tool.parameters.get("required") or ())) for tool in tools]
     querying = next((tool for tool, needed in needs if needed == ["sql"]), None)
     free = [(tool, roots(f"{tool.name} {tool.description}")) for tool, need in needs if not need]

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from chargehand.models.offline.words import root, roots, word_set, words
 
+TABLES = (".csv", ".tsv")
 #: of all columns of a table that are looked at
 MOST_VALUES = 900
 
@@ -69,9 +70,7 @@ class Sheet(Struct, frozen=True):
     @property
     def has_lines(self) -> bool:
         """Whether row n stands in line n + 1 of its file: no cell before it has a line break."""
-        is_plain = (
-            self.file.lower().endswith((".csv", ".tsv")) and self.columns[0].name != "column0"
-        )
+        is_plain = self.file.lower().endswith(TABLES) and self.columns[0].name != "column0"
         texts = [column for column in self.columns if column.kind != "number"]
         is_known = all(len(column.values) == column.different for column in texts)
         return is_plain and is_known and not any("\n" in v for c in texts for v in c.values)

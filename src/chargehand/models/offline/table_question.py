@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from chargehand.models.offline.periods import PERIOD, period_in
 from chargehand.models.offline.table_profiles import Column, Sheet, literal
 from chargehand.models.offline.table_sql import MOST_ROWS, Condition, Query
-from chargehand.models.offline.words import COUNTS, LIGHT, root, roots, word_set
+from chargehand.models.offline.words import CLOSED, COUNTING, COUNTS, LIGHT, root, roots, word_set
 
 _TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?|[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)*|[A-Za-z\d]+")
 _LIGHT = LIGHT | word_set("""show list find file files name record records recorded row rows entry entries line lines
@@ -29,29 +29,19 @@ _KIN = [
     roots("weight heavy weigh kg"),
     roots("length long duration last minutes hours"),
 ]
-#: superlatives of whatever column is named: which way
-_PLAIN = {
-    **dict.fromkeys(
-        word_set("highest most largest maximum max top greatest biggest"), ("desc", "")
-    ),
-    **dict.fromkeys(word_set("lowest least smallest minimum min fewest"), ("asc", "")),
-}
-_PRICE = "price cost fee charge"
-_SPAN = "duration length days hours minutes months distance km time"
-_SINCE = "date born birth built founded year since joined hired"
-#: superlatives that name their column themselves: which way, and the words of the column
-_SPECIAL = {
-    **dict.fromkeys(("expensive", "priciest", "dearest"), ("desc", _PRICE)),
-    **dict.fromkeys(("newest", "youngest"), ("desc", _SINCE)),
-    **dict.fromkeys(("latest", "last", "recent"), ("desc", "date")),
-    **dict.fromkeys(("earliest", "first"), ("asc", "date")),
-    "cheapest": ("asc", _PRICE),
-    "oldest": ("asc", _SINCE),
-    "longest": ("desc", _SPAN),
-    "shortest": ("asc", _SPAN),
-    "heaviest": ("desc", "weight kg"),
-    "lightest": ("asc", "weight kg"),
-}
+#: superlatives downwards, upwards, and the words of the column that they name themselves, if they do
+_SUPERLATIVES = (
+    ("highest most largest maximum max top greatest biggest", "lowest least smallest minimum", ""),
+    ("", "min fewest", ""),
+    ("expensive priciest dearest", "cheapest", "price cost fee charge"),
+    ("newest youngest", "oldest", "date born birth built founded year since joined hired"),
+    ("latest last recent", "earliest first", "date"),
+    ("longest", "shortest", "duration length days hours minutes months distance km time"),
+    ("heaviest", "lightest", "weight kg"),
+)
+_ORDERS = {word: ("desc", hints) for down, _, hints in _SUPERLATIVES for word in down.split()}
+_ORDERS |= {word: ("asc", hints) for _, up, hints in _SUPERLATIVES for word in up.split()}
+_SPECIAL = {word for word, (_, hints) in _ORDERS.items() if hints}
 _SUMS, _MEANS = word_set("total sum combined together"), word_set("average mean avg")
 _AMOUNTS = "quantity qty amount units stock copies pieces count"
 _SIGNS = {
@@ -62,11 +52,11 @@ _SIGNS = {
 }
 _BOUND = re.compile(rf"\b({'|'.join(_SIGNS)})\s+[$€£]?(\d[\d,]*(?:\.\d+)?)", re.IGNORECASE)
 _ID_WORDS = roots("id number no code key isbn sku")
-_COUNTING = re.compile(r"\bhow many\b|\b(?:the|total|^) ?(?:number|count) of\b|^count\b", re.I)
 _DIFFERENT = word_set("different distinct unique kinds types")
 _PER = re.compile(r"\b(?:per|by|for each|for every|each|every|in each)\s+(\w+)", re.IGNORECASE)
-_CLOSED = re.compile(
-    r"(?:is|are|was|were|do|does|did|has|have|had|can|may|must|should|will)\b", re.I
+#: asks for files or tables as such, which no row tells
+_SHEETS = re.compile(
+    r"(?:which|what|how many|list(?: all| the)*) (file|table|column|list)s?\b", re.I
 )
 
 
@@ -99,8 +89,10 @@ class TableQuestion:
 
     def queries(self) -> list[Query]:
         """All readings that leave no word over; none if there are such words, or no way to compute it."""
-        if _CLOSED.match(self._text):
-            self.left = ("yes or no",)
+        own = roots(" ".join([self._sheet.table, *(column.name for column in self._sheet.columns)]))
+        other = _SHEETS.match(self._text)
+        if CLOSED.match(self._text) or (other and root(other[1]) not in own):
+            self.left = (other[0].lower() if other else "yes or no",)
             return []
         self._take_values()
         self._take_names()
@@ -120,8 +112,6 @@ class TableQuestion:
         for word in self._words:
             word.is_used |= word.text in these
         return bool(self._said & these)
-
-    # which rows
 
     def _take_values(self) -> None:
         """What text columns hold, the longest first; what two columns hold is in doubt."""
@@ -208,8 +198,6 @@ class TableQuestion:
             told = f"{sign} {match[2].replace(',', '')}"
             self._where.append(Condition(f"{column.sql} {told}", f"{column.name} {told}"))
 
-    # what is computed
-
     def _computed(self) -> list[Query]:
         group = self._group()
         measure, label = self._columns_named(group)
@@ -223,7 +211,7 @@ class TableQuestion:
             return self._first(order, ordered, hows, group or label)
         if is_mean:
             return [Query(self._sheet, "avg", measure, group)] if measure else []
-        is_count = _COUNTING.search(self._text) is not None
+        is_count = COUNTING.search(self._text) is not None
         if is_count and measure is None:
             return self._counted(label, group)
         if is_sum or is_count or (can_add and ("much" in self._said or group)):
@@ -254,7 +242,7 @@ class TableQuestion:
         """Which way rows are put in order, if the first are asked for, and by which column."""
         free = [word.text for word in self._words if not word.is_used]
         for text in sorted(free, key=lambda text: text not in _SPECIAL):
-            order, hints = _SPECIAL.get(text) or _PLAIN.get(text, ("", "nothing"))
+            order, hints = _ORDERS.get(text, ("", "nothing"))
             columns = self._hinted(hints) if hints else [measure]
             if columns:
                 lead = re.search(rf"\b(most|least) {text}\b", self._text.lower())
@@ -286,7 +274,7 @@ class TableQuestion:
             # A number is nobody, and no place.
             is_nobody = label is not None and label.is_id and self._said & {"who", "where"}
             hows = [] if is_nobody else ["value"]
-        elif not ordered.adds_up or self._said & _SPECIAL.keys():
+        elif not ordered.adds_up or self._said & _SPECIAL:
             hows = [how for how in hows if how != "sum"]
         elif is_most:
             hows = [how for how in hows if how != "value"]

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from chargehand.models.offline.clauses import Clause, clauses
 from chargehand.models.offline.tool_choice import Lexicon
-from chargehand.models.offline.words import LIGHT, roots, words
+from chargehand.models.offline.words import CLOSED, LIGHT, roots, word_set, words
 
 MOST = 12
 #: characters of a description
@@ -35,11 +35,11 @@ _RECKONS = "table data number calculate compute figure statistic spreadsheet csv
 _FIGURES = roots("""cost price cheap cheaper cheapest expensive dearest average mean median total sum percent percentage
     revenue turnover earn sold sell sales units count many much calculate compute highest lowest most least fewest
     largest smallest longest shortest latest earliest""")
+#: what people call files
+PAPERS = word_set("file document report note text")
 #: words of a question for what was written
 _PAPERS = roots("""policy meeting minutes notes review reviewer document article letter contract report say said decide
     complain complaint mention according about can may must should allowed why""")
-#: tables do not say yes or no
-_CLOSED = re.compile(r"(?:is|are|was|were|do|does|did|has|have|will)\b", re.IGNORECASE)
 
 
 class Step(Struct, frozen=True):
@@ -77,16 +77,13 @@ class Team:
         asked = roots(text)
         if asked & _FIGURES:
             return self.best_for(f"{text} {_RECKONS}") or self._names[0]
-        if asked & _PAPERS or _CLOSED.match(text):
+        if asked & _PAPERS or CLOSED.match(text):  # tables do not say yes or no
             return self.best_for(f"{text} {_FINDS}") or self._names[0]
         # Tables say for sure whether they hold an answer; documents always hold something like it.
         return self.best_for(text) or self.reckoner or self.finder or self._names[0]
 
     def steps_for(self, request: str, most: int = MOST) -> list[Step]:
-        """The steps of a request: side by side, unless one speaks of what came before it.
-
-        No step puts the results together: whoever leads the work does that.
-        """
+        """The steps of a request, none to join the results: side by side, unless one speaks of what came before."""
         steps: list[Step] = []
         for part in [part for part in clauses(request) if set(words(part.text)) - LIGHT][:most]:
             steps += self._steps_of(part, steps)

@@ -311,7 +311,7 @@ def _asked(place: int) -> SpokenTurn:
 def _check(workers: Sequence[Member], manager: Manager, every: int, *, has_model: bool) -> None:
     """Refuse what no conversation could come of."""
     if not isinstance(workers, (list, tuple)) or not workers:
-        raise UsageError("a group needs a list of members, of one at least; who is to talk?")
+        raise UsageError("a group needs a list of at least one member")
     if not hasattr(manager, "choose"):
         raise UsageError(
             f"manager={repr_of(manager)} is not a manager; give RoundRobinManager(), or …"
@@ -321,7 +321,7 @@ def _check(workers: Sequence[Member], manager: Manager, every: int, *, has_model
             raise UsageError(f"{repr_of(worker)} is not a worker, and cannot be a member")
         if getattr(worker, "name", "") in (USER, EVERYONE, manager.name):
             raise UsageError(
-                f"no member can be called {worker.name!r}: that name has another meaning in a group"
+                f"a member cannot be named {worker.name!r}: groups reserve that name; choose another"
             )
     checks.count(every, "every", least=1)
     if manager.thinks and manager.model is None and not has_model:

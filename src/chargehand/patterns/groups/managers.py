@@ -102,7 +102,7 @@ class RoundRobinManager:
         return turn_of(names[count % len(names)], talk)
 
     def ending(self, talk: Talk) -> str:
-        return f"{len(talk.spoken)} turns were spoken, which is all there were to be"
+        return f"all {len(talk.spoken)} turns were spoken"
 
 
 class DynamicManager:
@@ -138,7 +138,7 @@ class DynamicManager:
             return None
         if len(talk.spoken) >= self.max_turns:
             raise WorkerError(
-                f"{self.max_turns} turns were spoken, which is the most, and nobody said {self.token}"
+                f"max_turns={self.max_turns} is reached, and no member said {self.token}"
             )
         if talk.is_stuck and talk.last is not None:
             raise WorkerError(f"no progress: {talk.last.speaker} said the same {REPEATS} times")

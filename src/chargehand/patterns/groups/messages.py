@@ -91,8 +91,8 @@ class Buffer(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
             raise UsageError(
-                f"a buffer of {self.least} to {self.most} messages holds nothing; "
-                "min_buffer is at least 1, and max_buffer no less than that"
+                f"min_buffer={self.least}, max_buffer={self.most}: min_buffer must be at least 1, "
+                "and max_buffer at least min_buffer"
             )
 
     def held(self, count: int) -> int:

@@ -156,7 +156,9 @@ def _gap(ledger: PoolRun, gap: Gap) -> dict[str, str]:
     why = gap.why or (str(failure) if failure is not None and has_failed(node) else "")
     if not why and node.state is TaskState.READY:
         task = node.task
-        who = f"worker {task.worker!r}" if task.worker else f"nobody with the skill {task.skill!r}"
+        who = (
+            f"worker {task.worker!r}" if task.worker else f"no worker with the skill {task.skill!r}"
+        )
         why = f"{who} has {'not ' if task.worker else ''}taken it yet"
     return {
         "task_id": gap.task,

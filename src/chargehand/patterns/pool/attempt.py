@@ -37,7 +37,7 @@ from chargehand.journal.base import Journal
 from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.resources import Resources
-from chargehand.roles.roster import Member, Roster
+from chargehand.roles.roster import Member
 from chargehand.runtime.attempt_factory import AttemptFactory
 
 log = logging.getLogger("chargehand.pool")
@@ -70,7 +70,7 @@ class Execution:
         #: the name of the one that all of the pool share
         self.board = board
         self._attempt_factory = AttemptFactory(
-            Roster([member]), resources, requests.journal.blobs, requests.clock, AT_ONCE
+            [member], resources, requests.journal.blobs, requests.clock, AT_ONCE
         )
         self._engine = LocalEngine()
         requests.engines.add(self._engine)
@@ -101,7 +101,7 @@ class Execution:
             attempt = await self._claim_next(request, names, least)
             if attempt is None:
                 return None
-            return attempt.job.brief.task.id, await self._go_on(attempt)
+            return attempt.job.task, await self._go_on(attempt)
 
     async def close(self) -> None:
         """Stop what is being done; whoever takes it next goes on from its finished steps."""
@@ -162,14 +162,14 @@ class Execution:
 
     async def _go_on(self, attempt: "PoolAttempt") -> PoolAttemptEnded:
         """Do what was claimed, in as many attempts as that takes."""
-        brief = attempt.job.brief
+        job = attempt.job
         ended = await self._perform(attempt)
         while ended is None:
             try:
-                attempt = await self._claim(brief.run, brief.task.id)
+                attempt = await self._claim(job.run, job.task)
             except UsageError as error:  # it was taken away while it waited
                 return PoolAttemptEnded(
-                    Cancelled(reason=str(error)), brief.attempt, is_accepted=False
+                    Cancelled(reason=str(error)), job.attempt, is_accepted=False
                 )
             ended = await self._perform(attempt)
         return ended
@@ -184,7 +184,7 @@ class Execution:
 
     async def _report(self, attempt: "PoolAttempt", ending: Ending) -> PoolAttemptEnded | None:
         """Write down what came of an attempt; None if the task is to be done on, here."""
-        number = attempt.job.brief.attempt
+        number = attempt.job.attempt
         event = end_of(attempt.job, ending, self._requests.clock.now(), goes_on=self.is_leaving)
         said = await attempt.say(event)
         match event:
@@ -257,11 +257,11 @@ class PoolAttempt:
 
         while True:
             try:
-                await self._requests.decide(self.job.brief.run, act)
+                await self._requests.decide(self.job.run, act)
             except (JournalFull, JournalBusy, JournalReadOnly, NotLeading) as error:
                 # What was done must not be lost for want of room, nor because somebody who is about
                 # to cancel the request leads it just now.
-                log.warning("journal_not_writable run=%s error=%s", self.job.brief.run, error)
+                log.warning("journal_not_writable run=%s error=%s", self.job.run, error)
                 self._held.extendleft(reversed(drained))
                 drained.clear()  # the next try may be refused before it takes them up again
                 await asyncio.sleep(RETRY_WRITE.total_seconds())
@@ -291,7 +291,7 @@ class PoolAttempt:
             if self._held:
                 await self.say(None)
         except ChargehandError as error:  # whoever says the next word hears of it too
-            log.warning("pool_not_written run=%s error=%s", self.job.brief.run, error)
+            log.warning("pool_not_written run=%s error=%s", self.job.run, error)
 
     async def propose(self, run: str, event: Event) -> Event | None:  # noqa: ARG002 - as above
         return await self.say(event)

@@ -98,12 +98,12 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
         provider, _, name = model.partition(":")
         if self.is_mock and name and provider in known:
             raise UsageError(
-                f"model={model!r} names a provider, and llm_provider={MOCK!r} asks nobody; write "
+                f"model={model!r} names a provider, but llm_provider={MOCK!r} calls no model; write "
                 f"llm_provider={provider!r}, model={name!r}"
             )
         if model and self.is_mock:
             raise UsageError(
-                f"model={model!r}: llm_provider={MOCK!r} asks no model; say whose it is: "
+                f"model={model!r}: llm_provider={MOCK!r} calls no model; name the provider: "
                 f"llm_provider='openai', or one of {', '.join((*PROVIDERS, *INSIDE))}"
             )
         if not model and self.llm_provider not in _NAMELESS:
@@ -112,8 +112,8 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
             )
         if self.base_url and self.llm_provider not in PROVIDERS:
             raise UsageError(
-                f"base_url={self.base_url!r}: {self.llm_provider} is reached at no address; give "
-                "llm_provider='openai' for a server that speaks its protocol"
+                f"base_url={self.base_url!r}: {self.llm_provider} takes no base_url; give "
+                "llm_provider='openai' for an OpenAI-compatible server"
             )
 
     @cached_property

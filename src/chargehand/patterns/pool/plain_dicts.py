@@ -169,7 +169,7 @@ class InsightWriting:
                 f"an insight has no {', '.join(unknown)}; it has {', '.join(_ASKED)}: put the rest "
                 "into metadata"
             )
-        self.author = checks.name(insight.get("agent_id") or "somebody", "agent_id")
+        self.author = checks.name(insight.get("agent_id") or "unknown", "agent_id")
         self.content = insight["content"]
         self.tags = checks.names(insight.get("tags") or (), "tags")
         self.segment = checks.name(insight.get("segment") or Segment.NOTES, "segment")
@@ -198,8 +198,8 @@ class InsightWriting:
         named = self.metadata.get("task_id")
         if not isinstance(named, str) or not named:
             raise UsageError(
-                f"it says what came of a task of {self.request}, and not of which one; give "
-                "metadata={'task_id': …}, or another segment than 'results' and 'errors'"
+                f"the insight reports on a task of request {self.request} without naming it; give "
+                "metadata={'task_id': …}, or a segment other than 'results' and 'errors'"
             )
         return named
 

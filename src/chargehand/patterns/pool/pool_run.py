@@ -114,12 +114,17 @@ class PoolRun:
 
     # what has happened
 
+    @classmethod
+    def begun(cls, request: str, events: Sequence[Event]) -> "PoolRun":
+        """A request of which these events, and no more, were just stored."""
+        ledger = cls(request)
+        for event in events:
+            ledger._take_in(event, "")  # whose they are counts only for attempts
+        return ledger
+
     def read(self, entry: Entry) -> None:
         """Take in the next entry of the journal."""
-        self.seq = entry.seq
-        commands = self.live_run.read(entry.event)
-        self._note(entry.event, entry.author)
-        self._carry(commands)
+        self._take_in(entry.event, entry.author)
 
     def catch_up(self, tail: Tail) -> bool:
         """Take in all that is there; False if this ledger knows of what is not."""
@@ -246,6 +251,12 @@ class PoolRun:
         return Decision(written + self.write(planned, moment.node))
 
     # how it is done
+
+    def _take_in(self, event: Event, author: str) -> None:
+        self.seq += 1
+        commands = self.live_run.read(event)
+        self._note(event, author)
+        self._carry(commands)
 
     def _note(self, event: Event, author: str) -> None:
         """Keep who holds what."""

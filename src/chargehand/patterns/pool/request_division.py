@@ -26,6 +26,7 @@ from chargehand.journal.hash_chain import draft
 from chargehand.models.base import Model, system, user
 from chargehand.patterns.pool.model_config import MOCK
 from chargehand.patterns.pool.plain_dicts import REQUEST, assigned_to, has_failed, tasks_in
+from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.json_output import record
@@ -69,8 +70,8 @@ class DelegatedTask(Struct, frozen=True, kw_only=True):
 
 async def delegated(
     order: DelegatedTask, requests: PoolRequests, resources: Resources
-) -> tuple[str, str]:
-    """Have a request divided and given out; returns its id, and why a rule divided it, once durable."""
+) -> tuple[PoolRun, str]:
+    """Have a request divided and given out; returns it, and why a rule divided it, once durable."""
     given, why = order.tasks, ""
     if given is None:
         given, why = await split(order.request, order.count or len(order.capacities), resources)
@@ -82,12 +83,12 @@ async def delegated(
     _refuse_unkept(tasks)
     named = [task.worker or task.skill for task in tasks]
     plan.refuse_faults([*order.capacities, *named], limits)
+    plan = plan.stored()
     now = requests.clock.now()
     requested, adopted = _requested(order, limits, now), PlanAdopted(plan=plan, at=now)
     for event in (requested, adopted):
         draft(event)  # a journal in memory would find out only when somebody reads it
-    await requests.journal.append(requested.run, [requested, adopted])
-    return requested.run, why
+    return await requests.add(requested.run, [requested, adopted]), why
 
 
 def _requested(order: DelegatedTask, limits: Limits, now: datetime) -> RunRequested:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from weakref import WeakSet
 
@@ -47,6 +47,15 @@ class PoolRequests:
         self._views: dict[str, PoolRun] = {}
         #: runs that supervisors lead; none of ours
         self._led: set[str] = set()
+
+    async def add(self, request: str, events: Sequence[Event]) -> PoolRun:
+        """Store a new request; returns its view once that is durable. Nothing has to be read for it."""
+        await self.journal.append(request, events)
+        view = self._views[request] = PoolRun.begun(request, events)
+        self._deciding[request] = PoolRun.begun(request, events)
+        _trim(self._views)
+        _trim(self._deciding)
+        return view
 
     async def decide(
         self, request: str, act: Callable[[PoolRun, DecisionTime], Decision]
@@ -178,8 +187,8 @@ class PoolRequests:
         if not ledger.is_pooled:
             self._led.add(ledger.request)
             raise _Led(
-                f"run {ledger.request!r} is led by a supervisor, and not a request of a pool; "
-                "read it through the pool, but let the supervisor decide about it"
+                f"run {ledger.request!r} belongs to a supervisor, not to a pool; "
+                "the pool can read it, but only the supervisor can change it"
             )
 
     def _stop_attempts(self, ledger: PoolRun) -> None:

@@ -88,7 +88,9 @@ class SupervisorAgent:
         if tasks is not None:
             checks.instance(tasks, "tasks", Sequence)
             if num_tasks not in (None, len(tasks)):
-                raise UsageError(f"num_tasks={num_tasks} and {len(tasks)} tasks do not go together")
+                raise UsageError(
+                    f"num_tasks={num_tasks}, but there are {len(tasks)} tasks; give one of the two"
+                )
         order = DelegatedTask(
             request=check_request(request),
             capacities=capacities_of(available_workers),
@@ -99,18 +101,17 @@ class SupervisorAgent:
             instruction=checks.text(instruction, "instruction"),
             by=self.agent_id,
         )
-        made, by_rule = await delegated(order, self.pool.requests, self._resources)
+        view, by_rule = await delegated(order, self.pool.requests, self._resources)
         if by_rule:
             await self.pool.board.signed(self.agent_id).post(
-                f"the request was divided by rule, since the model could not: {by_rule}",
-                tags=["divided-by-rule", made],
+                f"the model could not divide the request, so a rule did: {by_rule}",
+                tags=["divided-by-rule", view.request],
                 segment=Segment.PROGRESS,
-                metadata={"request_id": made},
+                metadata={"request_id": view.request},
             )
-        view = await self.pool.requests.view(made)
         forms = [plain_dicts.task_form(view, node) for node in plain_dicts.tasks_in(view)]
         if self.config.logging_enabled:
-            log.info("pool_delegated run=%s tasks=%s", made, len(forms))
+            log.info("pool_delegated run=%s tasks=%s", view.request, len(forms))
         return forms
 
     @blocking

@@ -247,10 +247,12 @@ class WorkerAgent:
         outcome = ended.outcome
         if not ended.is_accepted:
             why = outcome.reason if isinstance(outcome, Cancelled) else ""
-            told = why or "the task was no longer this attempt's; nothing changed by its result"
+            told = why or "the task was no longer with this attempt; its result was ignored"
             return {"status": "refused", "result": None, "error": told}
         if isinstance(outcome, Done):
-            value = await load_value(outcome.value, self.pool.journal.blobs)
+            value = outcome.value
+            if value.blob:
+                value = await load_value(value, self.pool.journal.blobs)
             return {"status": "completed", "result": value.read(), "error": None}
         if isinstance(outcome, Failed):
             failed = {"status": "failed", "result": None, "error": str(outcome)}

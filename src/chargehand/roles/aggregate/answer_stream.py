@@ -8,6 +8,8 @@ from chargehand.roles.aggregate.answer_claims import SourceMarks
 from chargehand.roles.aggregate.draft_parser import Draft
 
 _SPACE = " \t\r\n"
+#: characters from the brace of an object to the value of its first member
+_LONGEST_BEGINNING = 2_000
 
 
 class AnswerStream:
@@ -15,7 +17,7 @@ class AnswerStream:
 
     def __init__(self, say: Hear) -> None:
         self._say = say
-        self._said = ""
+        self._said: list[str] = []
 
     def reading(self, marks: SourceMarks) -> Hear:
         """Hears a model's draft and says what readers may see of it."""
@@ -40,19 +42,21 @@ class AnswerStream:
 
     def settle(self, text: str) -> None:
         """The answer is this: say what is still unsaid of it."""
-        if not text.startswith(self._said):
+        said = "".join(self._said)
+        if not text.startswith(said):
             self.take_back()
-        self._add(text[len(self._said) :])
+            said = ""
+        self._add(text[len(said) :])
 
     def take_back(self) -> None:
         """What was said is not the answer."""
         if self._said:
-            self._said = ""
+            self._said = []
             self._say(None)
 
     def _add(self, piece: str) -> None:
         if piece:
-            self._said += piece
+            self._said.append(piece)
             self._say(piece)
 
 
@@ -78,6 +82,10 @@ class JsonMemberStream:
             self._before += piece
             found = self._beginning.search(self._before)
             if found is None:
+                # It would begin with the last brace that is there, and not be long.
+                at = self._before.rfind("{")
+                rest = self._before[at:] if at >= 0 else ""
+                self._before = rest if len(rest) <= _LONGEST_BEGINNING else ""
                 return ""
             piece, self._before = self._before[found.end() :], None
         return "".join(letter for letter in piece if self._is_of_value(letter))

@@ -14,6 +14,8 @@ from chargehand.roles.aggregate.answer_claims import INSIDE, SourceMarks
 _ORNAMENTS = " \t>*_`#-"
 _MOST_ORNAMENTS = 8
 _MACHINE_WORDS = ("CONTRADICTION", "CONFIDENCE")
+#: characters at the beginning of a line by which a line for the machine is known: ornaments and such a word
+_HEAD = 64
 _MACHINE_LINE = re.compile(r"(CONTRADICTION|CONFIDENCE)[ \t*_`]*[:=](.*)", re.DOTALL)
 _FIGURE = re.compile(
     r"(?P<number>-?\d{1,9}(?:[.,]\d{1,9})?)\s*(?:(?P<percent>%)|/\s*(?P<of>\d{1,9}))?"
@@ -28,6 +30,7 @@ class Draft:
 
     A line `CONTRADICTION: t1: … | t2: …` counts wherever it stands, if both sides name their task. A
     line `CONFIDENCE: 0.8` counts only if no text follows: anywhere else it is somebody's words.
+    Each piece is looked at once, however long its line is.
     """
 
     def __init__(self, marks: SourceMarks) -> None:
@@ -36,9 +39,11 @@ class Draft:
         self.contradictions: list[Contradiction] = []
         self._marks = marks
         self._shown: list[str] = []
-        self._line = ""
-        #: how much of the line is dealt with
-        self._at = 0
+        #: of the line; of those, what is not dealt with yet
+        self._pieces: list[str] = []
+        self._open: list[str] = []
+        self._head = ""
+        self._is_blank = True
         #: whether the line is known to be no line for the machine
         self._is_text = False
         #: lines of confidence, and empty ones after them: for readers after all, if text follows
@@ -46,7 +51,7 @@ class Draft:
         self._breaks = 0
         #: the last line was for the machine: empty ones after it go with it
         self._is_cut = False
-        self._spaces = ""
+        self._spaces: list[str] = []
         #: what stood before a mark that was just taken out
         self._indent: str | None = None
         #: anything of this line
@@ -68,33 +73,50 @@ class Draft:
         before = len(self._shown)
         *ended, rest = piece.split("\n")
         for line in ended:
-            self._line += line
+            self._add(line)
             self._end_line()
-        self._line += rest
-        if self._is_text or not _may_be_for_machine(self._line):
+        self._add(rest)
+        if self._is_text or not self._may_be_for_machine():
             self._show_line(is_whole=False)
         return "".join(self._shown[before:])
 
     def finish(self) -> "Draft":
         """The draft is whole."""
-        if self._line:
+        if self._pieces:
             self._end_line()
         return self
 
+    def _add(self, piece: str) -> None:
+        if not piece:
+            return
+        self._pieces.append(piece)
+        self._open.append(piece)
+        if not self._is_text:
+            self._is_blank = self._is_blank and not piece.strip()
+            self._head = (self._head + piece)[:_HEAD] if len(self._head) < _HEAD else self._head
+
+    def _may_be_for_machine(self) -> bool:
+        """Whether the line so far can become a line for the machine, or an empty one."""
+        return self._is_blank or (bool(self._head.strip()) and _may_be_for_machine(self._head))
+
     def _end_line(self) -> None:
-        is_text = self._is_text or not self._take(self._line)
+        line = "".join(self._pieces)
+        is_text = self._is_text or not self._take(line)
         if is_text:
             self._show_line(is_whole=True)
-            self.lines.append(self._line)
+            self.lines.append(line)
         is_cut = self._is_cut and not self._has_shown
         self._breaks += is_text and not is_cut
         self._is_cut = is_cut or not is_text
-        self._begin_line("")
+        self._begin_line()
 
-    def _begin_line(self, line: str) -> None:
-        self._line, self._at = line, 0
+    def _begin_line(self, *pieces: str) -> None:
+        self._pieces, self._open = [], []
+        self._head, self._is_blank = "", True
         self._is_text = self._has_shown = False
-        self._spaces, self._indent = "", None
+        self._spaces, self._indent = [], None
+        for piece in pieces:
+            self._add(piece)
 
     # lines for the machine
 
@@ -126,45 +148,47 @@ class Draft:
 
     def _release(self) -> None:
         """Text goes on after a line of confidence, so that line was text too."""
-        line, held = self._line, self._held
+        pieces, held = self._pieces, self._held
         self._held = []
         for each in held:
             self._is_cut = False
             self._begin_line(each)
             self._is_text = True
             self._end_line()
-        self._begin_line(line)
+        self._begin_line(*pieces)
 
     # what is shown
 
     def _show_line(self, *, is_whole: bool) -> None:
         if not self._is_text:
-            if not self._line.strip():
+            if self._is_blank:
                 return
             self._release()
             self._is_text = True
-        while self._at < len(self._line):
-            token = _TOKEN.match(self._line, self._at)
+        text, at = "".join(self._open), 0
+        while at < len(text):
+            token = _TOKEN.match(text, at)
             if token is not None:
-                self._at = token.end()
+                at = token.end()
                 self._show(token)
-            elif not is_whole and _OPEN.match(self._line, self._at):
-                return  # it may become a mark
+            elif not is_whole and _OPEN.match(text, at):
+                break  # it may become a mark
             else:
-                self._at += 1
+                at += 1
                 self._put("[")
+        self._open = [text[at:]] if at < len(text) else []
 
     def _show(self, token: re.Match[str]) -> None:
         if token["space"]:
-            self._spaces += token["space"]
+            self._spaces.append(token["space"])
         elif token["inside"] is None or self._marks.read(token["inside"]) is None:
             self._put(token[0])
         else:
-            self._indent = self._spaces if self._indent is None else self._indent
-            self._spaces = ""
+            self._indent = "".join(self._spaces) if self._indent is None else self._indent
+            self._spaces = []
 
     def _put(self, text: str) -> None:
-        gap = self._spaces
+        gap = "".join(self._spaces)
         if self._indent is not None:
             if not self._has_shown:
                 gap = self._indent  # "[t1] Sales rose" begins where its mark began
@@ -174,7 +198,7 @@ class Draft:
             self._shown.append("\n" * self._breaks + gap + text)
         else:
             self._shown.append(text)
-        self._breaks, self._spaces, self._indent = 0, "", None
+        self._breaks, self._spaces, self._indent = 0, [], None
         self._has_shown = True
 
 

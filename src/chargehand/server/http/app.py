@@ -18,6 +18,7 @@ from chargehand.server.http.error_bodies import (
     json_response,
     refused,
 )
+from chargehand.server.http.note_routes import note_routes
 from chargehand.server.http.openapi_schemas import install
 from chargehand.server.http.plan_routes import plan_routes
 from chargehand.server.http.question_routes import question_routes
@@ -49,6 +50,7 @@ def api_app(api: ApiContext) -> FastAPI:
         question_routes,
         result_routes,
         board_routes,
+        note_routes,
         server_routes,
         worker_routes,
     ):

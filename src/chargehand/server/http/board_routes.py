@@ -35,6 +35,8 @@ class BlockView(Struct, frozen=True, kw_only=True):
     at: datetime
     #: two have written it, and neither had read what the other wrote
     conflict: bool = False
+    #: untrusted sources that its newest version derives from
+    taint: tuple[str, ...] = ()
     value: Any = None
     history: list[Any] = []
 
@@ -167,6 +169,7 @@ def _block_view(block: Block, guard: Guard) -> BlockView:
         readers=guard.readers,
         writers=guard.writers,
         at=block.at,
+        taint=block.taint,
     )
 
 

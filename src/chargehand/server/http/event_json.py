@@ -45,12 +45,12 @@ def preview_of(value: Value) -> dict[str, Any]:
     return told
 
 
-def preview_words(value: Value) -> str:
+def preview_words(value: Value, most: int = PREVIEW) -> str:
     """The beginning of a value that is no blob: of a text its words, else of its JSON."""
     json = bytes(value.json)
     if json[:1] == b'"':
-        return str(value.read())[:PREVIEW]
-    return json[: 4 * PREVIEW].decode("utf-8", "ignore")[:PREVIEW]
+        return str(value.read())[:most]
+    return json[: 4 * most].decode("utf-8", "ignore")[:most]
 
 
 def _cut(event: Event) -> dict[str, Any]:

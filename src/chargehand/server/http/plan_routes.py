@@ -6,7 +6,7 @@ the person has edited it is kept as a draft on the board of the run until it is 
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -29,7 +29,9 @@ from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan, Reach, find_cycle
 from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.base import load_value
+from chargehand.roles.for_each import unlistable_files
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH, REJECT
+from chargehand.roles.roster import Roster
 from chargehand.server.http import run_views as views
 from chargehand.server.http.access_tokens import Grant, Scope
 from chargehand.server.http.api_context import ApiContext, Caller
@@ -134,7 +136,7 @@ def plan_routes(api: ApiContext) -> APIRouter:
         reach = await api.boss.reach() if grant.allows(Scope.OPERATE) else {}
         # In a thread, because a plan far above the cap takes long to look at, and others wait.
         found = await asyncio.to_thread(
-            _check, body.plan, api.boss.roster.names, api.boss.limits, paces, reach
+            _check, body.plan, api.boss.roster, api.boss.limits, paces, reach
         )
         return json_response(found)
 
@@ -242,7 +244,7 @@ async def _has_change(api: ApiContext, record: RunRecord, change: PlanAmended) -
 
 def _check(
     data: dict[str, Any],
-    workers: Collection[str],
+    roster: Roster,
     limits: Limits,
     paces: Mapping[str, Pace],
     reach: Mapping[str, Reach],
@@ -252,9 +254,9 @@ def _check(
     except UsageError as error:
         fault = {"task": "", "field": "", "kind": "not_a_plan", "message": str(error)}
         return PlanCheck([fault], [], PlanTotals(0, 0, 0, None))
-    found = plan.check(workers, limits, reach=reach)
+    found = plan.check(roster.names, limits, reach=reach)
     return PlanCheck(
-        [fault_json(each) for each in found.faults],
+        [fault_json(each) for each in (*found.faults, *unlistable_files(plan.tasks, roster))],
         [fault_json(each) for each in found.warnings],
         totals_of(plan, Estimates(paces) if paces else None),
     )

@@ -24,8 +24,8 @@ class ResultView(Struct, frozen=True, kw_only=True):
     """What a run came to; of one that has not ended, as far as it goes."""
 
     status: str
-    #: as text
-    answer: str
+    #: as text; null if there is none
+    answer: str | None
     #: as JSON; text stays text
     answer_json: Any
     claims: tuple[Claim, ...]
@@ -112,7 +112,7 @@ def _result_view(result: RunResult, state: str) -> ResultView:
     }
     return ResultView(
         status=state,
-        answer=answer.text,
+        answer=None if answer.output is None else answer.text,
         answer_json=msgspec.to_builtins(answer.output),
         claims=answer.claims,
         contradictions=msgspec.to_builtins(answer.contradictions),

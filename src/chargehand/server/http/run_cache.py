@@ -6,6 +6,7 @@ from collections import OrderedDict
 from datetime import datetime
 from operator import attrgetter
 
+import msgspec
 from msgspec import Struct
 
 from chargehand.decisions.live_run import LiveRun, mistake_in
@@ -30,7 +31,7 @@ from chargehand.facts.events import (
     StepStarted,
     TaskRewritten,
 )
-from chargehand.facts.outcome import NeedsInput, Question
+from chargehand.facts.outcome import Done, NeedsInput, Question
 from chargehand.journal.base import Journal
 from chargehand.runtime.command_inbox import submission_of
 
@@ -50,6 +51,29 @@ class CallRecord(Struct):
     span: StepSpan
     #: the number of the event that ended it; 0: it has not ended
     ended: int = 0
+
+
+class PostedBy(Struct, frozen=True):
+    """The attempt that wrote a note on a board."""
+
+    task: str
+    attempt: int
+
+
+class _PostedEvent(Struct, frozen=True):
+    at: datetime
+
+
+class _Posted(Struct, frozen=True):
+    """What the step that posts a note remembers of it: see `roles/board.py`."""
+
+    event: _PostedEvent
+    seq: int
+
+
+_posted: msgspec.json.Decoder[_Posted] = msgspec.json.Decoder(_Posted)
+#: how the names of the steps begin that post a note
+_POST = "board.post"
 
 
 class AskedQuestion(Struct):
@@ -83,6 +107,8 @@ class RunRecord:
         self.person_waits = PersonWaits()
         self.calls: list[CallRecord] = []
         self.questions: dict[str, AskedQuestion] = {}
+        #: by number and time of a note, since named boards count their notes, too: which attempt wrote it
+        self.posted: dict[tuple[int, datetime], PostedBy] = {}
         self.versions: list[PlanChange] = []
         self.rewrites: dict[str, list[str]] = {}
         self.ended_at: datetime | None = None
@@ -126,6 +152,8 @@ class RunRecord:
                 begun = self._begun.get((event.task, event.name, event.ordinal))
                 if begun is not None:
                     begun.ended = seq
+                if event.name.startswith(_POST):
+                    self._note_post(event)
             case (
                 AttemptFinished(outcome=NeedsInput(question=question))
                 | PersonAsked(question=question)
@@ -146,6 +174,16 @@ class RunRecord:
                 self.node = ""
             case _:
                 self._note_plan(seq, event)
+
+    def _note_post(self, event: StepFinished) -> None:
+        outcome = event.outcome
+        if not isinstance(outcome, Done) or outcome.value.blob:
+            return
+        try:
+            posted = _posted.decode(outcome.value.json)
+        except msgspec.DecodeError:
+            return  # a step of this name that a worker has made itself
+        self.posted[posted.seq, posted.event.at] = PostedBy(event.task, event.attempt)
 
     def _note_plan(self, seq: int, event: Event) -> None:
         match event:

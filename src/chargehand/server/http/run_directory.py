@@ -16,7 +16,7 @@ from chargehand.errors import InternalError, JournalDamaged, JournalVersion, Unk
 from chargehand.facts.events import RunFinished, RunRequested
 from chargehand.journal.base import Head, Journal, Process, load_value
 from chargehand.presentation.run_status import SUBMITTED, UNREADABLE, is_nested, status_of
-from chargehand.result import RunResult
+from chargehand.result import RunResult, Standing
 from chargehand.runtime.command_inbox import answers_in, submission_of, submissions
 from chargehand.server.http import run_views as views
 from chargehand.server.http.run_cache import AskedQuestion, RunRecord, RunRecords
@@ -201,9 +201,9 @@ class RunDirectory:
         is_ending = record.run in outside.ending
         asked = [] if is_ending else [e for e in _asked(below) if e[1].question.id not in answers]
         leader = outside.alive.get(record.node) if record.node else None
-        result = self.result_of(record, below)
-        state = status_of(result, "" if leader is None else leader.node)
-        return RunStanding(record, state, asked, answers, leader)
+        told = {question: each.text for question, each in answers.items()}
+        result = self.result_of(record, below, Standing(leader, told))
+        return RunStanding(record, status_of(result), asked, answers, leader)
 
     async def _below(self, record: RunRecord) -> dict[str, tuple[RunRecord, Any]]:
         """This run under the empty name, and by task the runs under way that it waits for."""
@@ -217,15 +217,20 @@ class RunDirectory:
         return found
 
     def result_of(
-        self, record: RunRecord, below: Mapping[str, tuple[RunRecord, Any]] | None = None
+        self,
+        record: RunRecord,
+        below: Mapping[str, tuple[RunRecord, Any]] | None = None,
+        standing: Standing | None = None,
     ) -> RunResult:
         """A run as results show it."""
         nested = {
-            task: self.result_of(child, deeper)
+            task: self.result_of(child, deeper, standing)
             for task, (child, deeper) in (below or {}).items()
             if task
         }
-        return RunResult(record.run, record.live_run, self._reading, below=nested)
+        return RunResult(
+            record.run, record.live_run, self._reading, below=nested, standing=standing
+        )
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Journal]:

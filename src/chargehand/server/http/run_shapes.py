@@ -283,6 +283,10 @@ class CallRow(Struct, frozen=True, kw_only=True):
     is_slow: bool
     #: call, cache or shared
     source: str = ""
+    #: of `seconds`: until the model's provider would take it
+    wait_seconds: float = 0.0
+    #: requests that went out for it, refused ones included
+    sends: int = 0
     # what a list leaves out
     input: Any = UNSET
     output: Any = UNSET

@@ -14,9 +14,17 @@ from chargehand.decisions.plan_edit_change import is_editable
 from chargehand.decisions.rule_answer import item_text, why_not_done
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.speedup import idle_for_people
-from chargehand.decisions.system_tasks import is_planned, is_system_task
+from chargehand.decisions.system_tasks import (
+    ANSWER,
+    PLAN,
+    hedged,
+    is_hedge,
+    is_planned,
+    is_system_task,
+)
 from chargehand.decisions.taint_sources import sources_in
 from chargehand.decisions.task_graph import Membership, TaskNode, TaskState, ranks_of
+from chargehand.decisions.task_names import worker_name
 from chargehand.decisions.trace_types import AttemptSpan
 from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import Limits
@@ -179,8 +187,8 @@ def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
     budget = msgspec.to_builtins(task.limits)
     return TaskRow(
         id=task.id,
-        description=task.description,
-        worker=figures.worker_of(task.id) or task.worker or task.skill,
+        description=_second_attempt(task.id) if is_hedge(task.id) else task.description,
+        worker=worker_name(figures.worker_of(task.id) or task.worker or task.skill),
         skill=task.skill,
         needs=[need.task for need in task.all_needs],
         required=not task.optional,
@@ -203,6 +211,10 @@ def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
         membership=node.membership.value,
         gaps=node.gaps or UNSET,
     )
+
+
+def _second_attempt(hedge: str) -> str:
+    return f"Second attempt at {hedged(hedge)}, which takes too long"
 
 
 def _seconds(spans: Sequence[AttemptSpan], *, is_mapped: bool) -> float:
@@ -262,7 +274,7 @@ def critical_path(record: RunRecord) -> list[str]:
     """What the end of the run waits for, or waited for: the longest chain of tasks."""
     schedule = record.live_run.schedule
     if schedule.status is not None:
-        return [link.task for link in record.spans.path()]
+        return [link.task for link in record.spans.path() if _is_known(link.task)]
     nodes = {
         id_: node
         for id_, node in schedule.nodes.items()
@@ -278,6 +290,11 @@ def critical_path(record: RunRecord) -> list[str]:
         later = [node for node in here.dependents if node.task.id in nodes]
         here = max(later, key=lambda node: node.path, default=None)
     return [*_before(chain[0], nodes, RunFigures(record)), *chain]
+
+
+def _is_known(task: str) -> bool:
+    """Whether people know a task of this id: one of the plan, the planning, the answer."""
+    return not is_system_task(task) or task.partition(":")[0] in (PLAN, ANSWER)
 
 
 def _before(task: str, nodes: Mapping[str, TaskNode], figures: RunFigures) -> list[str]:
@@ -443,6 +460,8 @@ def call_row(call: CallRecord, slow: float) -> CallRow:
         error=span.error,
         is_slow=seconds is not None and seconds > slow,
         source=span.source,
+        wait_seconds=span.waited,
+        sends=span.sends,
     )
 
 

@@ -172,7 +172,7 @@ class McpTools:
             if isinstance(result, ChargehandError):
                 status, request, asked = UNREADABLE, str(result), 0
             else:
-                status, request = await self._status(result), result.request
+                status, request = self._status(result), result.request
                 asked = len(result.questions)
             row = RunListItem(
                 run=head.stream,
@@ -253,20 +253,16 @@ class McpTools:
         task.add_done_callback(forget)
         return task
 
-    async def _status(self, result: RunResult) -> str:
-        if result.id in self._endings or isinstance(result.status, RunStatus):
-            return result.status.value
-        heads = await self._boss.journal.heads()
-        owner = next((head.owner for head in heads if head.stream == result.id), "")
-        return status_of(result, owner)
+    def _status(self, result: RunResult) -> str:
+        return result.status.value if result.id in self._endings else status_of(result)
 
     async def _standing(self, run: str) -> StatusReply:
         result = await self._boss.look(run)
-        return StatusReply.of(result, await self._status(result), is_here=run in self._endings)
+        return StatusReply.of(result, self._status(result), is_here=run in self._endings)
 
     async def _reply(self, run: str) -> RunReply:
         result = await self._boss.look(run)
-        status, is_here = await self._status(result), run in self._endings
+        status, is_here = self._status(result), run in self._endings
         return await asyncio.to_thread(RunReply.of, result, status, is_here=is_here)
 
     # waiting for one

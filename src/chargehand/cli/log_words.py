@@ -1,0 +1,39 @@
+"""Log records as people at a terminal read them: sentences instead of keys and values."""
+
+import logging
+from collections.abc import Callable
+
+from chargehand.decisions.task_names import task_name
+
+
+def log_words(record: logging.LogRecord) -> str:
+    """The message of a record; of events that a newcomer meets, a sentence."""
+    event = str(record.msg).partition(" ")[0]
+    say = _SENTENCES.get(event)
+    args = record.args if isinstance(record.args, tuple) else ()
+    try:
+        return record.getMessage() if say is None else say(*args)
+    except (TypeError, ValueError):  # another journal says it with other facts
+        return record.getMessage()
+
+
+def _run_waits(run: object, task: object, what: object, _: object, command: object) -> str:
+    return f"{task_name(str(task))} of {run} waits for {what}; end the wait with: {command}"
+
+
+def _journal_waits(path: object, seconds: float) -> str:
+    return (
+        f"waiting up to {seconds:.0f} s for {path}, which another program has locked; "
+        "close that program to go on at once"
+    )
+
+
+def _journal_write_failed(_: object, error: object) -> str:
+    return str(error)
+
+
+_SENTENCES: dict[str, Callable[..., str]] = {
+    "run_waits": _run_waits,
+    "journal_waits": _journal_waits,
+    "journal_write_failed": _journal_write_failed,
+}
