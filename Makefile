@@ -46,8 +46,9 @@ test-ui: ## format, lint, types, unit tests and the build of the dashboard, wher
 		&& npx --no-install tsc --noEmit && npx --no-install vitest run --reporter=dot \
 		&& $(MAKE) --no-print-directory -C .. $(UI),$(NO_NODE))
 
-test: $(VENV)/.installed tools check test-ui ## the checks, then every test; prints the ten slowest
-	@$(BIN)/pytest -n 3 --dist worksteal --durations=10 $(PYTEST_ARGS)
+test: $(VENV)/.installed ## the checks, then every test; prints the ten slowest
+	@$(MAKE) --no-print-directory -j2 tools check test-ui
+	@$(BIN)/pytest -n 4 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 test-all: ## the test suite on every one of Python 3.11, 3.12 and 3.13 that is installed, each in .venv-3.x
 	@for version in 3.11 3.12 3.13; do \

@@ -260,8 +260,11 @@ async def watch_loop() -> None:
             await asyncio.sleep(0.005)
             lates.append(time.monotonic() - before - 0.005)
     finally:
-        lates.sort()
-        log.add(stall_p99=lates[int(len(lates) * 0.99)] if lates else 0.0)
+        log.add(stall_p99=p99_of(lates))
+
+
+def p99_of(lates: list[float]) -> float:
+    return sorted(lates)[int(len(lates) * 0.99)] if lates else 0.0
 
 
 def live_sync(folder: Path) -> None:
