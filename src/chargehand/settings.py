@@ -10,8 +10,8 @@ from chargehand.crews.crew import Crew, Hand, all_rates, nested_crews, unused_wh
 from chargehand.crews.working_folder import working_folder
 from chargehand.errors import JournalDamaged, UsageError
 from chargehand.journal.dsn import is_dsn, place_of
-from chargehand.journal.durable_files import real_path
 from chargehand.journal.head_mark import HeadMark
+from chargehand.journal.storage_check import real_path
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.roles.resources import ModelChoice
@@ -81,7 +81,7 @@ def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
 def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
     model = choice.model or crew.model or _usual_model(say)
     if model == "offline":
-        say(f"model: offline, which is rules and no LLM: it computes and quotes; {BETTER}")
+        say(f"model: offline, which uses rules, not an LLM: it computes and quotes; {BETTER}")
     for inner in nested_crews(crew):
         if unused := unused_when_nested(inner):
             say(f"{inner.origin} is a nested crew; its {', '.join(unused)} have no effect")
@@ -190,7 +190,7 @@ def reader_of(journal: JournalPlace) -> Supervisor:
 def _working_folder(say: Say) -> Sequence[Path]:
     """What the default crew reads without --files."""
     here = working_folder()
-    say(f"files: everything below {here} can be read; --files PATH narrows it")
+    say(f"files: the crew can read everything in {here}; to limit this, use --files PATH")
     return [here]
 
 

@@ -34,11 +34,11 @@ from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
 from chargehand.journal import blob_store as blobs
 from chargehand.journal.base import Key, Mail
-from chargehand.journal.durable_files import check_sqlite, file_system_in, file_system_told
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.open_journal import open_journal
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.sqlite_errors import refusal
+from chargehand.journal.storage_check import check_sqlite, file_system_in, file_system_told
 from tests.integration.sqlite_at_hand import (
     NOON,
     QUICK,
@@ -204,7 +204,7 @@ def test_network_file_systems_are_known_by_their_mounts() -> None:
 async def test_a_journal_on_a_network_file_system_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chargehand.journal.durable_files._file_system_of", lambda _: "fuse.sshfs")
+    monkeypatch.setattr("chargehand.journal.storage_check._file_system_of", lambda _: "fuse.sshfs")
     with pytest.raises(JournalUnfit, match="local disk"):
         open_journal(path)
 

@@ -33,7 +33,6 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.blob_store import FileBlobs
 from chargehand.journal.closed_guard import Availability
-from chargehand.journal.durable_files import real_path
 from chargehand.journal.hash_chain import draft, payload_digest, seal
 from chargehand.journal.leases import SqliteNode
 from chargehand.journal.local_stream_owners import StreamOwner
@@ -52,6 +51,7 @@ from chargehand.journal.sqlite_run_deletion import SqliteStorage
 from chargehand.journal.sqlite_streams import SqliteStreams
 from chargehand.journal.sqlite_transaction import Append, Transaction
 from chargehand.journal.sqlite_writer import Writer
+from chargehand.journal.storage_check import real_path
 
 log = logging.getLogger("chargehand.journal")
 

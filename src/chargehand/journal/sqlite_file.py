@@ -14,13 +14,13 @@ import apsw
 
 from chargehand.errors import JournalDamaged, JournalError, JournalUnfit, JournalVersion
 from chargehand.journal.base import GENESIS
-from chargehand.journal.durable_files import check_sqlite, prepare
 from chargehand.journal.hash_chain import seal
 from chargehand.journal.head_mark import HeadMark, Mark
 from chargehand.journal.leases import SERVED_FORMAT
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
 from chargehand.journal.sqlite_transaction import KEPT_COMMITS, head_of
+from chargehand.journal.storage_check import check_sqlite, prepare
 from chargehand.regular_file import refuse_special_file
 
 #: marks an SQLite file as a journal of ours
