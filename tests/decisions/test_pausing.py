@@ -7,6 +7,7 @@ import pytest
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.kernel import RunMessage
 from chargehand.decisions.past_run_simulation import retrace
+from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.trace import trace_of
 from chargehand.facts.commands import PreemptAttempt
 from chargehand.facts.events import (
@@ -17,6 +18,7 @@ from chargehand.facts.events import (
     Event,
     PersonAsked,
     PlanAdopted,
+    PlanAmended,
     RunLed,
     RunPaused,
     RunSteered,
@@ -409,3 +411,16 @@ def test_a_run_that_a_person_wants_to_go_on_does_so_once_it_may_spend_more() -> 
     assert kernel.schedule.is_paused
     assert [type(event) for event in more(kernel)] == [BudgetChanged, RunUnpaused]
     assert not kernel.schedule.is_paused
+
+
+def test_a_task_that_was_removed_while_paused_is_not_rewritten_afterwards() -> None:
+    """Rewriting it would pay for a model call that nobody needs."""
+    kernel = kernel_of("a, b", asked={"refines": True})
+    pause(kernel)
+    kernel.fail("a", "logic")
+    kernel.tell(PlanAmended(version=2, removed=("a",), at=kernel.now))
+    unpause(kernel)
+    assert kernel.started() == ["a#1", "b#1"]
+    assert kernel.schedule.nodes["@refine:a:1"].state is TaskState.CANCELLED
+    kernel.finish("b")
+    assert kernel.status == "succeeded"

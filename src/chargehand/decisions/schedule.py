@@ -131,7 +131,7 @@ TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
     (_S.WAITING, _S.CANCELLED): "cancelled, or removed from the plan",
     (_S.READY, _S.READY): "it was given to another worker",
     (_S.READY, _S.RUNNING): "an attempt was started",
-    (_S.READY, _S.FAILED): "its deadline has passed, or it could not be done in time any more",
+    (_S.READY, _S.FAILED): "its deadline has passed, or it could no longer finish in time",
     (_S.READY, _S.SKIPPED): "the run was stopped",
     (_S.READY, _S.CANCELLED): "cancelled, removed from the plan, or a hedge that is not needed",
     (_S.RUNNING, _S.RETRYING): "the attempt failed, was lost, stopped, preempted or parked",
@@ -140,11 +140,11 @@ TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
     (_S.RUNNING, _S.CANCELLED): "it is a hedge that finished second or failed",
     (_S.RETRYING, _S.READY): "it is tried again",
     (_S.RETRYING, _S.ASKING): "a person is asked what to do about the failure",
-    (_S.RETRYING, _S.FAILED): "it was given up",
+    (_S.RETRYING, _S.FAILED): "chargehand gave up on it",
     (_S.RETRYING, _S.SKIPPED): "the run was stopped",
     (_S.RETRYING, _S.CANCELLED): "cancelled, or removed from the plan",
     (_S.ASKING, _S.READY): "the question was answered, or the task was given to another worker",
-    (_S.ASKING, _S.DONE): "it asked whether the run may spend more, and the run may",
+    (_S.ASKING, _S.DONE): "it asked whether the run may spend more, and the answer was yes",
     (_S.ASKING, _S.FAILED): "no answer came in time, or the answer was to give up",
     (_S.ASKING, _S.SKIPPED): "the run was stopped",
     (_S.ASKING, _S.CANCELLED): "cancelled, or removed from the plan",
@@ -156,13 +156,15 @@ for _before, _after in TRANSITIONS:
 
 
 class RunState(StrEnum):
-    """Where a run stands that has not ended; an ended one has a `RunStatus`."""
+    """The state of a run that has not ended; a run that has ended has a `RunStatus`."""
 
     PLANNING = "planning"  #: there is no plan yet, or it is still being written
     RUNNING = "running"  #: something is running, ready or due
-    WAITING = "waiting"  #: all that is left waits for a person, or for a provider that stays away
-    PAUSED = "paused"  #: a person wants nothing new to be started for now
-    STOPPING = "stopping"  #: cancelled or out of time; open attempts are told to stop
+    WAITING = (
+        "waiting"  #: all remaining work waits for a person, or for a provider that is unavailable
+    )
+    PAUSED = "paused"  #: a person has paused the run; nothing new is started
+    STOPPING = "stopping"  #: cancelled or out of time; running attempts are told to stop
 
 
 __all__ = ["RULES", "TRANSITIONS", "RunState", "Schedule"]
@@ -941,7 +943,7 @@ class Schedule:
         if self.parked_tasks:
             self._unpark(node)
         self._move(node, state)
-        commands: list[Command] = []
+        commands = self._drop_rewriting(node, at)
         if not self._stop_reason:
             for dependent in node.dependents:
                 is_optional = node.is_waived or node.task.id in dependent.optional_needs
@@ -964,6 +966,17 @@ class Schedule:
         if not self._unsettled:
             commands += self._end_if_settled(at)
         return commands
+
+    def _drop_rewriting(self, node: TaskNode, at: datetime) -> list[Command]:
+        """Withdraw the rewriting of a task that has ended, unless it has begun."""
+        task = node.task.id
+        if task not in self.unclear_tasks:
+            return []
+        self.unclear_tasks.remove(task)
+        refiner = self.nodes.get(refining(task, node.attempt).id)
+        if refiner is None or refiner.is_open:
+            return []
+        return self._halt(refiner, TaskState.CANCELLED, at)
 
     def _doom(self, dependent: TaskNode, node: TaskNode, at: datetime) -> Command:
         root = node.why if node.state is TaskState.SKIPPED else node.task.id
@@ -1068,7 +1081,7 @@ class Schedule:
         node.question = None
         if node.membership is Membership.ITEM:
             self._mapped_by(node).unmet -= 1
-        return withdrawn
+        return withdrawn + self._drop_rewriting(node, at)
 
     def _stop_all(self, reason: str, at: datetime, detail: str = "") -> list[Command]:
         self._stop_reason = reason
