@@ -50,11 +50,15 @@ test: $(VENV)/.installed ## the checks, then every test; prints the ten slowest
 	@$(MAKE) --no-print-directory -j2 tools check test-ui
 	@$(BIN)/pytest -n 4 --dist worksteal --durations=10 $(PYTEST_ARGS)
 
-test-all: ## the test suite on every one of Python 3.11, 3.12 and 3.13 that is installed, each in .venv-3.x
+test-all: ## the test suite on every one of Python 3.11, 3.12 and 3.13 that is installed (pyenv's too), each in .venv-3.x
 	@for version in 3.11 3.12 3.13; do \
-		if python$$version -c '' 2>/dev/null; then \
+		found=; \
+		for python in python$$version "$$(pyenv root 2>/dev/null)"/versions/$$version.*/bin/python; do \
+			if [ -z "$$found" ] && "$$python" -c '' 2>/dev/null; then found=$$python; fi; \
+		done; \
+		if [ -n "$$found" ]; then \
 			echo "== Python $$version"; \
-			$(MAKE) --no-print-directory PYTHON=python$$version VENV=.venv-$$version test || exit 1; \
+			$(MAKE) --no-print-directory PYTHON=$$found VENV=.venv-$$version test || exit 1; \
 		else echo "== Python $$version is not installed: skipped"; fi; \
 	done
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -83,6 +84,16 @@ def test_every_block_of_python_runs(code: str, tmp_path: Path) -> None:
     done = run(code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert silent_waits(tmp_path) == []
+
+
+TOML = re.compile(r"^```toml[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```toml" in page.read_text("utf-8")])
+def test_every_block_of_toml_can_be_read(page: Path) -> None:
+    blocks = TOML.findall(page.read_text("utf-8"))
+    assert blocks
+    assert all(tomllib.loads(block) for block in blocks)
 
 
 def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_run_goes_to_postgres_and_back(run: str, journal: str, dsn: str, tmp_p
     assert streams[0] == streams[1] == streams[2]
     for where in (dsn, back):
         again = chargehand("copy", run, "--journal", journal, "--to", where)
-        assert again.stdout == f"run {run}: there already\n"
+        assert again.stdout == f"run {run}: already there\n"
 
 
 def test_a_recording_is_imported(run: str, journal: str, tmp_path: Path) -> None:

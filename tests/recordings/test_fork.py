@@ -11,8 +11,9 @@ import chargehand as ch
 from chargehand import recordings
 from chargehand.errors import EffectsWouldRepeat, PlanRefused, UsageError
 from chargehand.facts.events import AttemptFinished, RunRequested, StepFinished
+from chargehand.facts.outcome import Usage
 from chargehand.facts.value import digest_of
-from chargehand.models.base import ToolCall
+from chargehand.models.base import ModelReply, StopReason, Text, ToolCall
 from chargehand.testing.model_server import ModelServer, Received, Say, model_server
 from tests.recordings.recorded_run import chargehand, plan_of, task
 
@@ -64,6 +65,33 @@ async def test_only_what_changed_and_what_needs_it_is_done_again(tmp_path: Path)
         assert reused == {"a": first.id, "b": first.id, "c": "", "d": ""}
         archive = await recordings.load(fork.id, boss.journal)
     assert (await recordings.replay(archive)).difference is None
+
+
+def in_part(*gaps: str) -> ModelReply:
+    parts = (Text("the first half"),)
+    return ModelReply(parts=parts, stop=StopReason.END, usage=Usage(calls=1), gaps=gaps)
+
+
+async def test_a_result_keeps_its_gaps_in_a_fork_and_is_done_again_where_it_is_reused() -> None:
+    """What a task lacks is not lost with the run that said so."""
+    model = ch.ScriptedModel([in_part("the second half"), in_part("the second half"), in_part()])
+    boss = ch.Supervisor([counting({}), ch.Worker("reader", "Reads", model=model)])
+    plan = plan_of(task("a", "reader"), task("b", "counts", "a"))
+    first = await boss.run(plan)
+    fork = await boss.fork(first.id, redo=["b"])
+    assert len(model.requests) == 1
+    assert [(gap.task, gap.why) for gap in fork.answer.gaps] == [("a", "the second half")]
+    assert first.status == fork.status == "partial"
+    again = await boss.run(plan, reuse=first.id)
+    assert len(model.requests) == 2
+    assert again.status == "partial"
+    whole = await boss.run(plan, reuse=first.id)
+    assert whole.status == "succeeded"
+    compared = await recordings.compare(
+        await recordings.load(first.id, boss.journal), await recordings.load(whole.id, boss.journal)
+    )
+    assert compared.tasks[0].gaps == recordings.Pair(("the second half",), ())
+    assert not compared.tasks[0].is_same
 
 
 async def test_a_fork_from_an_event_keeps_what_was_done_by_then(tmp_path: Path) -> None:

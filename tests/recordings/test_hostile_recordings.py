@@ -248,7 +248,7 @@ def test_a_run_that_was_only_submitted_says_so(run: str, journal: str, tmp_path:
     result = chargehand("copy", "--all", "--journal", journal, "--to", other)
     assert result.exit_code == 0
     assert f"run {run}:" in result.stdout
-    assert f"run {waiting}: skipped, it was submitted and has not begun" in result.stderr
+    assert f"run {waiting}: skipped, because it was submitted but has not started" in result.stderr
 
 
 def test_a_deleted_run_is_restored_from_its_recording(
@@ -261,7 +261,7 @@ def test_a_deleted_run_is_restored_from_its_recording(
     assert chargehand("prune", "--keep", "0", "--journal", journal).exit_code == 0
     assert "retention deleted" in chargehand("show", run, "--journal", journal).stderr
     result = chargehand("copy", "--all", "--journal", backup, "--to", journal)
-    assert f"run {run}: skipped, retention deleted it" in result.stderr
+    assert f"run {run}: skipped, because retention deleted it" in result.stderr
     lie = forged(file, tmp_path / "lie.chargehand", lambda lines: lines[:-1])
     refused = chargehand("copy", str(lie), "--to", journal)
     assert refused.exit_code == 2

@@ -42,16 +42,19 @@ MOST_LINES = 60
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"The file to write. Default: RUN{SUFFIX}.",
+    help=f"Write to FILE. Default: RUN{SUFFIX}.",
 )
 @click.option("--no-content", is_flag=True, help="Leave out texts, values and blobs.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @journal_option
 def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, journal: str) -> None:
-    """Write a RUN and the runs nested in it to one file: events, boards, blobs and their hashes.
+    """Export a RUN, and the runs nested in it, to a single file.
 
-    The file can be replayed, compared, forked and imported anywhere. Secrets are redacted in the journal
-    already. With --no-content it has the structure of the run, its times and costs, and none of its texts.
+    The file contains events, boards, blobs and their hashes. You can replay, compare, fork and import it anywhere.
+    Secrets are already redacted in the journal. With --no-content, the file contains the structure, times and costs
+    of the run, but none of its texts.
+
+    RUN is the id of a run, the beginning of an id, or `last`.
     """
     place = journal_place(journal)
 
@@ -71,15 +74,19 @@ def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, jou
 
 @click.command()
 @click.argument("run_id", metavar="RUN|FILE")
-@click.option("--events", is_flag=True, help="List the events too, with the numbers for fork --at.")
+@click.option(
+    "--events", is_flag=True, help="Also list the events, with their numbers for fork --at."
+)
 @journal_option
 @recording_option
-@json_option("As one JSON object.")
+@json_option("Print one JSON object.")
 def replay(run_id: str, journal: str, *, events: bool, max_size: int, as_json: bool) -> None:
-    """Replay a RUN, or the FILE of a recording: compute every decision again, and compare.
+    """Recompute every decision of a RUN and compare it with the recorded one.
 
-    Calls no model and no tool and needs no network. Prints the answer and the hash of all events. If a
-    decision comes out otherwise than it was recorded, the first one is named, and the exit code is 1.
+    The replay calls no model and no tool, and needs no network. It prints the answer and the hash of all events. If
+    a decision differs from the recorded one, it prints the first difference, and the exit code is 1.
+
+    RUN is the id of a run, the beginning of an id, or `last`. FILE is a recording.
     """
     archive, report = asyncio.run(_replayed(run_id, journal, max_size))
     listed = list(_listed(archive)) if events else []
@@ -143,11 +150,12 @@ def _replay_lines(archive: RunArchive, report: ReplayReport) -> Iterator[str]:
 @click.argument("b", metavar="B")
 @journal_option
 @recording_option
-@json_option("As one JSON object.")
+@json_option("Print one JSON object.")
 def diff(a: str, b: str, journal: str, *, max_size: int, as_json: bool) -> None:
-    """Compare two runs, A and B, each the id of a run or the file of a recording.
+    """Compare two runs: plan, outcomes, answers, time and cost.
 
-    Exit code 1 if they differ in request, plan, outcomes or answer; time and cost alone do not count.
+    A and B are runs or recordings: the id of a run, the beginning of an id, `last`, or the file of a recording. The
+    exit code is 1 if they differ in request, plan, outcomes or answer; time and cost alone do not count.
     """
 
     async def compared() -> RunComparison:
@@ -177,10 +185,10 @@ def _diff_lines(found: RunComparison) -> Iterator[str]:
     money = Pair(money_words(found.money.a), money_words(found.money.b))
     yield f"cost: {_both(money)}; calls: {_both(found.calls)}; tokens: {_both(found.tokens)}"
     differing = [task for task in found.tasks if not task.is_same]
-    yield f"tasks: {len(found.tasks) - len(differing)} of {len(found.tasks)} came to the same"
+    yield f"tasks: {len(found.tasks) - len(differing)} of {len(found.tasks)} are the same"
     for task in differing:
         yield from _task_lines(task)
-    yield f"answer: {'the same' if found.answer.is_same else 'another one'}"
+    yield f"answer: {'the same' if found.answer.is_same else 'different'}"
     if not found.answer.is_same:
         yield from _answer_lines(found.answer)
 
@@ -192,9 +200,11 @@ def _task_lines(task: TaskComparison) -> Iterator[str]:
         yield f"  {name}: only in {side}, {task.state.a or task.state.b}"
         return
     is_other = task.state.is_same and not task.output.is_same
-    yield f"  {name}: {_both(task.state)}{', another result' if is_other else ''}"
+    yield f"  {name}: {_both(task.state)}{', different result' if is_other else ''}"
     for field, pair in task.changed.items():
         yield f"      {field}: {_both(pair)}"
+    if not task.gaps.is_same:
+        yield f"      gaps: {_both(Pair(*('; '.join(side) or 'none' for side in (task.gaps.a, task.gaps.b))))}"
     if not task.attempts.is_same:
         yield f"      attempts: {_both(task.attempts)}"
     yield f"      time: {_lengths(task.seconds)}"
@@ -205,7 +215,7 @@ def _answer_lines(answer: Pair) -> Iterator[str]:
     lines = list(difflib.unified_diff(*sides, "a", "b", lineterm="", n=1))
     yield from (f"  {clean(line)}" for line in lines[:MOST_LINES])
     if len(lines) > MOST_LINES:
-        yield f"  … and {len(lines) - MOST_LINES} lines more; --json has all"
+        yield f"  … and {len(lines) - MOST_LINES} more lines; to see all, use --json"
 
 
 def _both(pair: Pair) -> str:
@@ -223,19 +233,19 @@ def _lengths(pair: Pair) -> str:
 
 
 @click.command()
-@click.argument("run_ids", metavar="RUN|FILE…", nargs=-1)
-@click.option("--all", "all_", is_flag=True, help="All runs of the journal.")
+@click.argument("run_ids", metavar="[RUN|FILE…]", nargs=-1)
+@click.option("--all", "all_", is_flag=True, help="Copy all runs of the journal.")
 @click.option(
-    "--to", "target", required=True, metavar="FILE|DSN", help="The journal to copy them to."
+    "--to", "target", required=True, metavar="FILE|DSN", help="Journal to copy the runs to."
 )
 @click.option(
     "--trust",
     is_flag=True,
-    help="Let imported recordings answer for the idempotency keys of their runs.",
+    help="Trust imported recordings: a request with the idempotency key of such a run returns that run.",
 )
 @journal_option
 @recording_option
-@json_option("One JSON object per run.")
+@json_option("Print one JSON object per run.")
 def copy(
     run_ids: tuple[str, ...],
     *,
@@ -246,11 +256,15 @@ def copy(
     max_size: int,
     as_json: bool,
 ) -> None:
-    """Copy each RUN to another journal, with its nested runs, boards and blobs, or import recordings.
+    """Copy runs to another journal, or import recordings.
 
-    From SQLite to PostgreSQL, and back. Events keep their numbers and hashes; the runs stay where they were,
-    too. Copying twice changes nothing. A run that a process leads right now is refused, and so is one that is
-    there with other events. A run that retention deleted there is restored if you name it; --all leaves it out.
+    Nested runs, boards and blobs are copied with their run. Both journals can be in SQLite or in PostgreSQL. Events
+    keep their numbers and hashes, and the runs also stay in the source journal. Copying a run twice changes nothing.
+
+    A run cannot be copied while a process leads it, or if the target has a run with the same id and other events. A
+    run that retention deleted from the target is restored if you name it; --all skips it.
+
+    RUN is the id of a run, the beginning of an id, or `last`. FILE is a recording.
     """
     if bool(run_ids) is all_:
         raise click.UsageError("say which runs to copy: ids or files of recordings, or --all")
@@ -270,7 +284,7 @@ def copy(
         if as_json:
             output.as_json(each)
         else:
-            how = f"{each.new} of {each.events} events copied" if each.new else "there already"
+            how = f"{each.new} of {each.events} events copied" if each.new else "already there"
             output.result(f"run {each.run}: {how}")
 
 
@@ -278,14 +292,14 @@ async def _all_runs(place: JournalPlace, there: JournalPlace) -> list[str]:
     """The runs that can be copied; the others are named."""
     heads = await heads_in(place)
     if not heads:
-        raise UsageError(f"{place} holds no runs; name another journal with --journal")
+        raise UsageError(f"{place} holds no runs; give another journal with --journal")
     deleted = await deleted_in(there)
     found = []
     for head in reversed(heads):
         if not head.seq:
-            output.say(f"run {head.stream}: skipped, it was submitted and has not begun")
+            output.say(f"run {head.stream}: skipped, because it was submitted but has not started")
         elif head.stream in deleted:
-            output.say(f"run {head.stream}: skipped, retention deleted it in {there}")
+            output.say(f"run {head.stream}: skipped, because retention deleted it from {there}")
         elif not is_nested(head):
             found.append(head.stream)
     return found

@@ -27,9 +27,8 @@ from chargehand.facts.events import (
     tasks_added_by,
 )
 from chargehand.facts.limits import Limits, has_caps
-from chargehand.facts.outcome import failed_by
+from chargehand.facts.outcome import Done, failed_by
 from chargehand.facts.retry_policy import RetryPolicy
-from chargehand.facts.value import Value
 
 
 class Timers:
@@ -82,9 +81,9 @@ class LiveRun:
         #: may be shared with other runs
         self.timers = timers or Timers()
         #: results of an earlier run, by the key of all they rest on
-        self.reusable: dict[str, Value] = {}
+        self.reusable: dict[str, Done] = {}
         #: of a fork: results of the run that it starts from, by task
-        self.kept: dict[str, Value] = {}
+        self.kept: dict[str, Done] = {}
         #: of the workers that have changed since the run began
         self.versions: dict[str, str] = {}
         #: digest and members of the roster, if it has changed and a person accepts it

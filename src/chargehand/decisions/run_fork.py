@@ -127,14 +127,23 @@ def takeover(requested: RunRequested, events: Iterable[Event]) -> Takeover:
     """What a run takes over from the events of the run that it reuses; of a fork, those up to its event."""
     if not requested.fork_seq:
         finished = (each for each in events if isinstance(each, AttemptFinished) and each.key)
+        # What was done in part is done again: its gaps may close, and a rejected call may be allowed.
         return Takeover(
-            {each.key: each.outcome.value for each in finished if isinstance(each.outcome, Done)}
+            {
+                each.key: Done(each.outcome.value)
+                for each in finished
+                if isinstance(each.outcome, Done) and not each.outcome.gaps
+            }
         )
     past = LiveRun(requested.reuses)
     past.replay(events)
-    outputs, steps = past.results.outputs, past.results.steps
+    outputs, steps, nodes = past.results.outputs, past.results.steps, past.schedule.nodes
     return Takeover(
-        results={task: outputs[task] for task in requested.keeps if task in outputs},
+        results={
+            task: Done(outputs[task], gaps=nodes[task].gaps)
+            for task in requested.keeps
+            if task in outputs
+        },
         steps={task: steps[task] for task in requested.continues if task in steps},
     )
 

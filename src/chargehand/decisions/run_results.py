@@ -254,9 +254,9 @@ class Takeover(Struct, frozen=True):
     """What a run has of the one that it reuses, or is a fork of."""
 
     #: results, by the key of all they rest on
-    by_key: dict[str, Value] = {}
+    by_key: dict[str, Done] = {}
     #: results, by task
-    results: dict[str, Value] = {}
+    results: dict[str, Done] = {}
     #: finished steps, by task
     steps: dict[str, StepLog] = {}
 

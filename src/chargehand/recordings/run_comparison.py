@@ -49,6 +49,8 @@ class TaskComparison(Struct, frozen=True, kw_only=True):
     attempts: Pair
     #: digests of the results
     output: Pair
+    #: what each result lacks, in words
+    gaps: Pair
     #: seconds that its attempts took together; of a task with `for_each`, from its first start to its last end
     seconds: Pair
     money: Pair
@@ -56,7 +58,9 @@ class TaskComparison(Struct, frozen=True, kw_only=True):
     @property
     def is_same(self) -> bool:
         """Whether both runs have the task, with the same words and the same result."""
-        return not self.changed and self.state.is_same and self.output.is_same
+        return (
+            not self.changed and self.state.is_same and self.output.is_same and self.gaps.is_same
+        )
 
 
 class RunComparison(Struct, frozen=True, kw_only=True):
@@ -184,6 +188,7 @@ def _compare_task(
         state=Pair(*(None if node is None else node.state.value for node in nodes)),
         attempts=Pair(*(None if node is None else node.attempt for node in nodes)),
         output=Pair(*(None if value is None else value.digest for value in values)),
+        gaps=Pair(*(() if node is None else node.gaps for node in nodes)),
         seconds=_lengths(taken[0].length, taken[1].length),
         money=Pair(taken[0].usage.money, taken[1].usage.money),
     )

@@ -372,9 +372,9 @@ def _shaped(done: Done, schema: dict[str, Any]) -> Done | Failed:
     )
 
 
-def _handing_over(value: Value) -> "Callable[[Job], Awaitable[Ending]]":
+def _handing_over(done: Done) -> "Callable[[Job], Awaitable[Ending]]":
     async def work(_: Job) -> Ending:
-        return Done(value)
+        return done
 
     return work
 
