@@ -83,6 +83,11 @@ async def test_a_once_step_in_doubt_asks_instead_of_running_again(tmp_path: Path
         resumed = asyncio.create_task(boss.resume(run.id))
         question = await wait_for_question(boss, run.id)
         assert "charge" in question.text
+        assert question.evidence.read() == {
+            "step": "charge",
+            "worker": "cashier",
+            "given": [[5], {}],
+        }
         await boss.answer(question.id, 'it ran: "receipt 7"')
         result = await resumed
     assert result.answer.output == "receipt 7"

@@ -126,6 +126,18 @@ async def test_what_is_no_amount_is_refused_and_the_question_stays_open() -> Non
         assert (await run.wait()).status == "succeeded"
 
 
+async def test_an_amount_that_raises_nothing_is_refused_with_what_would() -> None:
+    """Less than before would only ask again, and the cap would have been lowered by the way."""
+    boss, _ = crew()
+    async with asked_of(boss, wide(4), ch.Limits(calls=3)) as (run, question):
+        asked = await question()
+        for amount in (1, 2, 3):
+            with pytest.raises(UsageError, match="does not raise the budget; give more than 3"):
+                await boss.answer(asked.id, f"raise to: {amount}")
+        await boss.answer(asked.id, "raise to: 4")
+        assert (await run.wait()).usage.calls == 4
+
+
 async def test_raising_the_budget_by_other_means_answers_the_question() -> None:
     boss, _ = crew()
     async with asked_of(boss, wide(2), ch.Limits(calls=1)) as (run, question):

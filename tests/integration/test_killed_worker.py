@@ -49,7 +49,7 @@ async def main() -> None:
     task = ch.Task(id="only", description="Pay the rent, then look at the post", worker="mind")
     async with ch.Supervisor([mind], journal=journal) as boss:
         if life == "is asked":
-            boss.on(ch.events.AttemptFinished)(lambda run, event: print("asked", flush=True) or os._exit(0))
+            boss.on(ch.events.AttemptFinished)(lambda run, event: print(bytes(event.outcome.question.evidence.json).decode(), flush=True) or os._exit(0))
         result = await boss.run(ch.Plan(goal="Pay and look", tasks=[task]), key="k")
         print(result.answer.output, flush=True)
 
@@ -93,7 +93,8 @@ async def test_a_once_call_in_doubt_asks_and_is_not_made_again(tmp_path: Path) -
         died = await live(tmp_path, server, "dies in doubt")
         assert died.returncode == -signal.SIGKILL, died.stderr
         asked = await live(tmp_path, server, "is asked")
-        assert asked.stdout == "asked\n", asked.stderr
+        evidence = json.loads(asked.stdout)
+        assert evidence == {"step": "tool pay", "worker": "mind", "given": {"what": "rent"}}
         assert len(server.requests) == 1
     assert (tmp_path / "log").read_text().splitlines() == ["pay rent"]
 

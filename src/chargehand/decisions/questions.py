@@ -52,7 +52,7 @@ def budget_question(run: str, task: str, short: Shortage) -> Question:
 
 def _asking_words(short: Shortage, spent: float, cap: float) -> str:
     """What was spent of what, what is asked, what to type, and what happens until then."""
-    limit, more = short.limit, max(2 * cap, cap + short.want)
+    limit, more = short.limit, max(2 * cap, max(cap, spent) + short.want)
     spent_words, cap_words = _amount(limit, spent), _amount(limit, cap)
     if limit != "money":
         spent_words = spent_words.partition(" ")[0]  # 9 of 9 calls

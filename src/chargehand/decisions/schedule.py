@@ -51,7 +51,14 @@ from chargehand.decisions.system_tasks import (
     of_plan,
     refining,
 )
-from chargehand.decisions.task_graph import Membership, TaskGraph, TaskNode, TaskState, check_nodes
+from chargehand.decisions.task_graph import (
+    Membership,
+    TaskGraph,
+    TaskNode,
+    TaskState,
+    check_nodes,
+    shown_state,
+)
 from chargehand.errors import Fault, InternalError
 from chargehand.facts.commands import (
     Command,
@@ -469,11 +476,8 @@ class Schedule:
         return task in self.mapped and self.nodes[task].membership is Membership.PLANNED
 
     def state_of(self, task: str) -> TaskState:
-        """The state of a task as people see it: one runs whose items do, though it waits for them itself."""
-        node = self.nodes[task]
-        if node.state is TaskState.WAITING and any(item.attempt for item in self._items_of(node)):
-            return TaskState.RUNNING
-        return node.state
+        """The state of a task as people see it: of one that waits for its items, what these do."""
+        return shown_state(self.nodes[task], self.nodes)
 
     def worker_of(self, task: str) -> str:
         """The worker that had a task last; of a task with `for_each`, that of its items."""
@@ -974,7 +978,7 @@ class Schedule:
             return []
         self.unclear_tasks.remove(task)
         refiner = self.nodes.get(refining(task, node.attempt).id)
-        if refiner is None or refiner.is_open:
+        if refiner is None or refiner.attempt:
             return []
         return self._halt(refiner, TaskState.CANCELLED, at)
 

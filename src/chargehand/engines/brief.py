@@ -4,11 +4,13 @@ import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
@@ -374,12 +376,12 @@ class Brief:
 
     @property
     def item(self) -> Any:
-        """The item that this attempt is for, of a task with `for_each`; None of any other."""
+        """For a task with `for_each`: the item that this attempt is for; otherwise None."""
         return self.inputs.get(ITEM) if self.index is not None else None
 
     @property
     def index(self) -> int | None:
-        """The index of that item, counted from 0; None of any other task."""
+        """The index of that item, counted from 0; otherwise None."""
         found = item_of(self.task.id)
         return None if found is None else found[1]
 
@@ -422,7 +424,7 @@ class Brief:
             self.on_taint(self._taint)
 
     def bring(self, record: StepRecord) -> None:
-        """Replace what is known of a step by the same with its result at hand."""
+        """Replace the record of a step by one that includes its result."""
         if self._log is not None:
             self._log.keep(record)
 
@@ -465,7 +467,7 @@ class Brief:
         about: object = None,
         reserve: Usage = NO_USAGE,
     ) -> Done:
-        """What `step` is built on: run `run` with its key, or return what was recorded of it.
+        """The basis of `step`: call `run` with the key of the step, or return the recorded result.
 
         `identity` is JSON that distinguishes this call from others of the same name.
         `about` is stored for readers of the trace, if it is not too large. `reserve` is the
@@ -627,7 +629,8 @@ class Brief:
 
     async def _settle_doubt(self, step: StepRecord, known: StepRecord) -> Done | None:
         """What a person said of a step whose end is unknown; None: it is to run again."""
-        question = _doubt(self.question_id(f"{step.key[:12]}.{known.begun}"), known)
+        given = {"step": step.name, "worker": self.worker, "given": _readable(step.about.read())}
+        question = _doubt(self.question_id(f"{step.key[:12]}.{known.begun}"), known, given)
         answer = self.answer_to(question)
         if answer == AGAIN:
             return None
@@ -644,7 +647,15 @@ def _excerpt(about: object) -> Value:
     return value if len(value.json) <= ABOUT_BYTES else Value()
 
 
-def _doubt(question: str, known: StepRecord) -> Question:
+def _readable(about: object) -> object:
+    """What a step was given, with the arguments of a tool as JSON and not as a text of JSON."""
+    if isinstance(about, dict) and isinstance(about.get("arguments"), str):
+        with suppress(msgspec.DecodeError):
+            return msgspec.json.decode(about["arguments"])
+    return about
+
+
+def _doubt(question: str, known: StepRecord, given: dict[str, object]) -> Question:
     happened = "began, and its end is unknown"
     if isinstance(known.outcome, Failed):
         happened = f"failed ({known.outcome}), and may have taken effect all the same"
@@ -657,6 +668,7 @@ def _doubt(question: str, known: StepRecord) -> Question:
         about="in_doubt",
         choices=(RAN, AGAIN, GIVE_UP),
         telling=RAN,
+        evidence=Value.of_record(given),
     )
 
 

@@ -138,7 +138,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         except msgspec.DecodeError as error:
             return f"has no JSON after {self.telling!r} ({error})"
         if self.about == "budget":
-            return None if self._is_amount(told) else "is not an amount"
+            return self._why_no_budget(told)
         if self.about == "approval" and not isinstance(told, dict):
             return "has no arguments by their names"
         return self._misfit(told) if self.shape else None
@@ -150,12 +150,17 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
             return None  # the schema of a foreign tool may be faulty itself; the tool judges
         return f"does not fit the tool ({'; '.join(faults)})" if faults else None
 
-    def _is_amount(self, told: object) -> bool:
-        """Whether that much can be a budget: of money any part, of all else at least one, whole."""
+    def _why_no_budget(self, told: object) -> str | None:
+        """Why a budget cannot be raised to that; of money any part will do, of all else whole numbers."""
         if isinstance(told, bool) or not isinstance(told, (int, float)):
-            return False
-        is_money = self.evidence.read()["limit"] == "money"
-        return 0 < told <= MOST_TOLD and (is_money or told == int(told))
+            return "is not an amount"
+        if not 0 < told <= MOST_TOLD:
+            return "is not an amount"
+        known = self.evidence.read()
+        if known["limit"] != "money" and told != int(told):
+            return "is not a whole number"
+        most = max(known["cap"], known["spent"])
+        return None if told > most else f"does not raise the budget; give more than {most:.12g}"
 
     def told(self, text: str) -> object:
         """The JSON that an answer such as `it ran: …` carries; None if it carries none."""
