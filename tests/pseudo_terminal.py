@@ -8,7 +8,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fcntl import ioctl
 from importlib.util import module_from_spec, spec_from_file_location
@@ -27,7 +27,13 @@ class Terminal:
     """A program in a terminal of this size: its screen, and a keyboard."""
 
     def __init__(
-        self, columns: int, rows: int, folder: Path, args: tuple[str, ...], **environment: str
+        self,
+        columns: int,
+        rows: int,
+        folder: Path,
+        args: tuple[str, ...],
+        program: Sequence[str] = PROGRAM,
+        **environment: str,
     ) -> None:
         self.screen = pyte.HistoryScreen(columns, rows, history=10_000, ratio=1)
         self._stream = pyte.ByteStream(self.screen)
@@ -40,7 +46,7 @@ class Terminal:
             and not name.endswith("_API_KEY")
         }
         self.process = subprocess.Popen(
-            [*PROGRAM, *args],
+            [*program, *args],
             cwd=folder,
             env={**usual, **USUAL, **environment},
             stdin=theirs,
@@ -127,9 +133,14 @@ def _take_terminal(fd: int) -> None:
 
 @contextmanager
 def terminal(
-    columns: int, rows: int, folder: Path, *args: str, **environment: str
+    columns: int,
+    rows: int,
+    folder: Path,
+    *args: str,
+    program: Sequence[str] = PROGRAM,
+    **environment: str,
 ) -> Iterator[Terminal]:
-    opened = Terminal(columns, rows, folder, args, **environment)
+    opened = Terminal(columns, rows, folder, args, program, **environment)
     try:
         yield opened
     finally:

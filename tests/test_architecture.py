@@ -30,7 +30,7 @@ ROWS = (
     ("decisions",),
     (
         *("clock", "background_loop", "reused_threads", "interrupt_signals", "terminal_detection"),
-        *("regular_file", "subreaper"),
+        *("regular_file", "subreaper", "forked_copy"),
     ),
     PORTS,
     ("roles",),

@@ -267,6 +267,11 @@ def test_an_untrusted_source_is_a_text(source: Any) -> None:
         _brief().distrust(source)
 
 
+async def test_a_choice_that_is_no_text_is_named_by_its_place() -> None:
+    with pytest.raises(UsageError, match=r"choices\[1\]=2 must be a text"):
+        await _brief().ask("Which?", choices=["a", 2])  # type: ignore[list-item]  # likewise
+
+
 async def test_a_question_has_a_bounded_number_of_choices() -> None:
     with pytest.raises(UsageError, match="more than 1,000"):
         await _brief().ask("Which?", choices=itertools.repeat("a"))  # type: ignore[arg-type]  # as a worker might

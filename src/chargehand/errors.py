@@ -21,7 +21,8 @@ ChargehandError
 │   ├── TaskTaken               another worker has this task of a pool, or has done it
 │   ├── RosterMismatch          a run needs workers that this supervisor lacks or that changed
 │   ├── NeedsRefresh            an evaluation lacks a recorded model reply
-│   └── WrongLoop               one supervisor used from two event loops at once
+│   ├── WrongLoop               one supervisor used from two event loops at once
+│   └── ForkedCopy              used in a copy of its process, which os.fork made
 ├── WorkerError               a worker, which classifies its own failure
 │   ├── StepMismatch            a replayed step differs from what was recorded
 │   ├── TooManyTurns            the model calls of a task are used up
@@ -44,7 +45,7 @@ ChargehandError
 │   ├── JournalFull             its disk is full
 │   ├── JournalReadOnly         may be read but not written
 │   ├── JournalUnfit            a location or SQLite build that cannot guarantee durability
-│   ├── JournalFailed           the disk reported an error; nothing is acknowledged any more
+│   ├── JournalFailed           the disk reported an error; nothing more is acknowledged
 │   └── NotLeading              another process leads this run, or ours has lost its lease
 ├── ServerUnreachable         the operator; no server answers at that address
 ├── NoticeNotSent             the operator; a notice was not sent, and the run continues
@@ -92,6 +93,11 @@ class PlanRefused(UsageError):
 class NotJSON(UsageError):
     """A value cannot be stored, because JSON cannot hold it."""
 
+    def __init__(self, words: str, *, is_final: bool = False) -> None:
+        #: nothing of its type can be stored, so that trying again is pointless
+        self.is_final = is_final
+        super().__init__(words)
+
 
 class UnknownKeyword(UsageError, TypeError):
     """An argument has an unknown name."""
@@ -112,13 +118,13 @@ class UnknownRun(UsageError):
 
 
 class NotBegun(UsageError):
-    """A run was submitted and has not begun, so there is nothing of it to read yet."""
+    """A run was submitted but has not started, so there is nothing to read yet."""
 
     def __init__(self, run: str) -> None:
         self.run = run
         super().__init__(
-            f"run {run!r} was submitted and has no events yet, because no supervisor has taken it up; "
-            "chargehand serve takes it up, and chargehand status says which crew it needs"
+            f"run {run!r} was submitted and has no events yet, because no server has started it; "
+            "to see which crew it needs: chargehand status; to start a server: chargehand serve"
         )
 
 
@@ -128,7 +134,7 @@ class UnknownQuestion(UsageError):
     def __init__(self, question: str) -> None:
         self.question = question
         super().__init__(
-            f"question {question!r} is not open: answered already, its run ended, or the id is mistyped"
+            f"question {question!r} is not open: it is already answered, its run has ended, or the id is mistyped"
         )
 
 
@@ -139,7 +145,7 @@ class QuestionTaken(UnknownQuestion):
         self.question, self.by, self.text = question, by, text
         UsageError.__init__(
             self,
-            f"question {question!r} was answered before, by {by or 'another person'}: {text[:200]!r}; "
+            f"question {question!r} was already answered by {by or 'another person'}: {text[:200]!r}; "
             "the first answer counts",
         )
 
@@ -152,17 +158,22 @@ class EffectsWouldRepeat(UsageError):
         steps = "; ".join(f"{task}: {', '.join(names)}" for task, names in effects.items())
         super().__init__(
             f"a fork of run {run} would repeat steps that changed something outside ({steps}); "
-            "fork(…, repeat_effects=True), at the command line --repeat-effects, does them again"
+            "to allow this, pass --repeat-effects (in Python, fork(…, repeat_effects=True))"
         )
 
 
 class KeyConflict(UsageError):
     """An idempotency key was used before, for something else."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, run: str = "", differs: str = "another body") -> None:
         self.key = key
+        #: the run that the key belongs to; empty if it belongs to none
+        self.run = run
+        #: in words, what the key was used for then and now
+        self.differs = differs
+        whose = f" for run {run}" if run else ""
         super().__init__(
-            f"key {key!r} was used before with another body; use a new key, or send the same body"
+            f"key {key!r} was used before{whose} with {differs}; use a new key, or send the same again"
         )
 
 
@@ -179,24 +190,24 @@ class ImportedKey(UsageError):
 
 
 class RecordingTooLarge(UsageError):
-    """A recording would unpack to more bytes than are allowed; nothing of it was read."""
+    """A recording would unpack to more bytes than are allowed; it was not read."""
 
     def __init__(self, path: str, size: int, most: int) -> None:
         self.size = size
         self.most = most
         super().__init__(
-            f"{path} would unpack to {size:,} bytes, and {most:,} are allowed; it was not read. If you trust it: "
-            "max_size=…, at the command line --max-size 2GB"
+            f"{path} would unpack to {size:,} bytes, and {most:,} are allowed; it was not read. If you trust it, "
+            "pass --max-size 2GB (in Python, max_size=…)"
         )
 
 
 class RunDiffers(UsageError):
-    """A run cannot be copied: one with its id is there already, with other events."""
+    """A run cannot be copied: the target has a run with the same id and other events."""
 
     def __init__(self, run: str, place: str, fact: str) -> None:
         self.run = run
         super().__init__(
-            f"run {run!r} is in {place} already, with other events ({fact}); nothing of it was copied: "
+            f"run {run!r} is already in {place}, with other events ({fact}), so it was not copied; "
             "compare them with chargehand diff, or copy to another journal"
         )
 
@@ -275,6 +286,21 @@ class WrongLoop(UsageError):
     """A supervisor that works in one event loop was used from another."""
 
 
+class ForkedCopy(UsageError):
+    """Something of a run was used in a copy of its process, which `os.fork` made.
+
+    Only the process itself leads runs. A copy that comes back from a worker ends at once, with these words.
+    """
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        super().__init__(
+            f"this is a copy of process {process}, made with os.fork; only process {process} goes on with its "
+            "runs and tasks. Let the copy call os._exit() before its code returns, or use subprocess or "
+            "multiprocessing; for runs in the copy, make a new Supervisor there"
+        )
+
+
 class WorkerError(ChargehandError):
     """Raised by a worker to classify its own failure.
 
@@ -304,6 +330,8 @@ class StepMismatch(WorkerError):
 
 class TooManyTurns(WorkerError):
     """A task has used up its model calls (`Limits(turns=…)`) without a result."""
+
+    is_final = True  # the calls are counted over all tries, so the next one could make none
 
 
 class UnclearRequest(WorkerError):

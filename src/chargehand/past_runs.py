@@ -21,6 +21,8 @@ log = logging.getLogger("chargehand")
 
 #: how many of the newest runs the estimates are made of
 LEARNED_RUNS = 50
+#: that a message about a key names: characters of a request, tasks of a plan
+REQUEST, MOST_TASKS = 60, 5
 
 
 async def fold(journal: Journal, run: str, retry: RetryPolicy | None) -> LiveRun:
@@ -68,18 +70,50 @@ async def _is_same(journal: Journal, requested: RunRequested, plan: Plan | None,
         async for entry in journal.read(requested.run):
             match entry.event:
                 case RunRequested() as before:
-                    is_same_kind = before.approach.is_given is (plan is not None)
-                    if not is_same_kind or before.request != requested.request:
-                        raise KeyConflict(key)
+                    if differs := _request_difference(before, requested, plan):
+                        raise KeyConflict(key, requested.run, differs)
                     if plan is None:
                         return True
                 case PlanAdopted() as adopted if plan is not None:
                     if adopted.plan.digest != plan.digest:
-                        raise KeyConflict(key)
+                        raise KeyConflict(key, requested.run, _plan_difference(adopted.plan, plan))
                     return True
     except UnknownRun:
         return False
     return False
+
+
+def _request_difference(before: RunRequested, now: RunRequested, plan: Plan | None) -> str:
+    """How the request of a run differs from the one that has the same key now; empty if it does not."""
+    if before.approach.is_given is not (plan is not None):
+        kinds = ("a plan", "a request without a plan")
+        was, is_now = kinds if before.approach.is_given else reversed(kinds)
+        return f"{was}, and now with {is_now}"
+    if before.request == now.request:
+        return ""
+    # Of two long requests, the part that differs.
+    pairs = enumerate(zip(before.request, now.request, strict=False))
+    shorter = min(len(before.request), len(now.request))
+    begin = max(0, next((at for at, (a, b) in pairs if a != b), shorter) - REQUEST // 2)
+    was, is_now = (_part(each.request, begin) for each in (before, now))
+    return f"another request ({was!r}, and now {is_now!r})"
+
+
+def _part(text: str, begin: int) -> str:
+    before, after = "…" if begin else "", "…" if len(text) > begin + REQUEST else ""
+    return f"{before}{text[begin : begin + REQUEST]}{after}"
+
+
+def _plan_difference(before: Plan, now: Plan) -> str:
+    """In what a plan of the same goal differs from the one that has the same key now."""
+    fields = [
+        name for name in Plan.__struct_fields__ if getattr(before, name) != getattr(now, name)
+    ]
+    old, new = ({task.id: task for task in each.tasks} for each in (before, now))
+    tasks = [id_ for id_ in dict.fromkeys([*old, *new]) if old.get(id_) != new.get(id_)]
+    more = f" and {len(tasks) - MOST_TASKS} more" if len(tasks) > MOST_TASKS else ""
+    where = f"tasks {', '.join(tasks[:MOST_TASKS])}{more}" if tasks else ", ".join(fields)
+    return f"another plan (it differs in {where})" if where else "another plan"
 
 
 class JournalHandle:

@@ -68,7 +68,7 @@ class TaskResult:
 
     @property
     def state(self) -> TaskState:
-        """Where it stands. A task with `for_each` runs as soon as the first of its items does."""
+        """The state of the task. A task with `for_each` has the state of its items: it is running while one of them is."""
         return self._run.schedule.state_of(self._node.task.id)
 
     @property
@@ -78,7 +78,7 @@ class TaskResult:
 
     @property
     def items(self) -> "list[TaskResult]":
-        """Of a task with `for_each`: the result of each item, in order; empty before they are listed."""
+        """For a task with `for_each`: the result of each item, in order; empty until the items are listed."""
         id_, schedule = self._node.task.id, self._run.schedule
         return [
             TaskResult(schedule.nodes[item_id(id_, index)], self._run, self._load, self._why)
@@ -87,13 +87,13 @@ class TaskResult:
 
     @property
     def item(self) -> Any:
-        """What it was done for, if it does one item of a task with `for_each`."""
+        """The item that it is for, if it is one item of a task with `for_each`."""
         value = self._run.results.item_of(self._node.task.id)
         return None if value is None else self._load(value)
 
     @property
     def failed_items(self) -> list[FailedItem]:
-        """Of a task with `for_each`: the items that have ended without a result."""
+        """For a task with `for_each`: the items that have ended without a result."""
         return [
             FailedItem(index, each.item, each.why)
             for index, each in enumerate(self.items)
@@ -117,8 +117,13 @@ class TaskResult:
         return why_not_done(self._node)
 
     @property
+    def gaps(self) -> tuple[str, ...]:
+        """What its result lacks, in words, such as the failed items; empty if nothing is missing."""
+        return self._node.gaps
+
+    @property
     def waits_for(self) -> WaitReason | None:
-        """What it waits for, and for how long; None if it runs or has ended."""
+        """What it is waiting for, and how long it has been waiting; None if it is running or has ended."""
         return self._why(self._node.task.id)
 
     @property
@@ -133,7 +138,7 @@ class TaskResult:
 
     @property
     def worker(self) -> str:
-        """The worker that had it last; of a task with `for_each`, that of its items."""
+        """The last worker that it was given to; for a task with `for_each`, the worker of its items."""
         return self._run.schedule.worker_of(self._node.task.id)
 
     def __repr__(self) -> str:
@@ -225,7 +230,7 @@ class RunResult:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether no process leads it although it has work to do: it goes on once it is resumed.
+        """Whether no process leads it although it has work to do: it continues once it is resumed.
 
         False for a run that was only submitted, that is parked, or that only waits for an answer.
         """
@@ -271,13 +276,13 @@ class RunResult:
 
     @property
     def crew(self) -> str:
-        """The digest of the roster that it was begun with, or that was accepted since."""
+        """The digest of the roster that it was started with, or that was accepted since."""
         crew = self._led.schedule.accepted or self._led.schedule.requested
         return "" if crew is None else crew.crew
 
     @property
     def members(self) -> Mapping[str, Mapping[str, str]]:
-        """By worker of that roster: short digests of what it is made of; empty: not kept."""
+        """For each worker of that roster: short digests of its parts; empty if they were not stored."""
         crew = self._led.schedule.accepted or self._led.schedule.requested
         return {} if crew is None else crew.members
 
@@ -288,12 +293,12 @@ class RunResult:
 
     @property
     def led_at(self) -> datetime | None:
-        """Since when the process leads it that leads it now, or led it last; None if none did yet."""
+        """When its current or last leader started to lead it; None if no process has led it yet."""
         return self._led.schedule.led_at
 
     @property
     def parked(self) -> str:
-        """Why no process starts it before a person resumes it; empty for all others."""
+        """Why no process continues it until a person resumes it; empty if it is not parked."""
         return self._led.schedule.parked
 
     @property
@@ -320,12 +325,12 @@ class RunResult:
 
     @property
     def speedup(self) -> float:
-        """How much faster it was than its work one after another; see `Trace.speedup`."""
+        """How much faster it was than its tasks one after another; see `Trace.speedup`."""
         return self.trace.speedup
 
     @property
     def waits(self) -> list[WaitReason]:
-        """Everything that waits, and for what: tasks, system tasks, nested runs."""
+        """Everything that is waiting, and what it is waiting for: tasks, system tasks and nested runs."""
         return [
             *self._explainer.all(),
             *(wait for run in self.below.values() for wait in run.waits),
@@ -344,7 +349,7 @@ class RunResult:
 
     @property
     def answered(self) -> dict[str, str]:
-        """By question: an answer that the next leader of the run takes in, and who gave it."""
+        """For each question: an answer that the next leader of the run will process, and who gave it."""
         known = {} if self._standing is None else self._standing.answered
         found = {each.id: known[each.id] for each in self._own_questions() if each.id in known}
         for run in self.below.values():
@@ -392,7 +397,7 @@ class RunResult:
 
     @cached_property
     def trace(self) -> Trace:
-        """The story of the run and of those below it, folded from the journal. Reads it now, and waits."""
+        """The trace of the run and of its nested runs. Reads the journal, and blocks until it is read."""
         return read_in_background(self._read_trace())
 
     @cached_property

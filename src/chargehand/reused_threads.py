@@ -11,6 +11,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
+from chargehand.forked_copy import end_copy
+
 #: threads kept for the next calls; starting one costs more than most plain tools do
 MOST_IDLE = 8
 
@@ -40,6 +42,7 @@ def start_call(
     Raises `RuntimeError` if there is no thread to be had; the function is not called then.
     """
     done: asyncio.Future[tuple[bool, Any]] = loop.create_future()
+    home = os.getpid()
 
     def settle(outcome: tuple[bool, Any]) -> None:
         if not done.done():
@@ -51,6 +54,7 @@ def start_call(
             outcome = (True, call())
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             outcome = (False, error)
+        end_copy(home)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 

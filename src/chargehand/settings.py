@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a user has chosen; everything has a default."""
+    """What a user has chosen, such as options of the command line; everything has a default."""
 
     #: a TOML file, or `path.py:name`; empty: the default crew
     crew: str = ""
@@ -48,7 +48,7 @@ class Choice:
     notify: Sequence[str] = ()
 
     def source(self) -> dict[str, Any]:
-        """Where the crew comes from, so that it is found again from whatever folder."""
+        """Where the crew comes from, so that it can be found again from any folder."""
         is_python = ".py:" in self.crew
         path, colon, name = self.crew.rpartition(":") if is_python else (self.crew, "", "")
         crew = f"{Path(path).absolute()}{colon}{name}" if path else ""
@@ -58,7 +58,7 @@ class Choice:
         return {"crew": crew, "files": files, "model": self.model}
 
     def or_as(self, source: Mapping[str, Any]) -> "Choice":
-        """The same, with what a run was started with for all that is not chosen here."""
+        """This choice, completed with what a run was started with."""
         if self.crew or self.files:
             source = {"model": source.get("model", "")}
         return replace(
@@ -67,6 +67,10 @@ class Choice:
             files=self.files or [Path(file) for file in source.get("files", ())],
             model=self.model or source.get("model", ""),
         )
+
+    def in_found_journal(self) -> "Choice":
+        """The same, with the journal in which its run was found, whichever one the crew names for new runs."""
+        return replace(self, journal=os.fspath(journal_place(self.journal)))
 
 
 def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
@@ -80,8 +84,6 @@ def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
 
 def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
     model = choice.model or crew.model or _usual_model(say)
-    if model == "offline":
-        say(f"model: offline, which uses rules, not an LLM: it computes and quotes; {BETTER}")
     for inner in nested_crews(crew):
         if unused := unused_when_nested(inner):
             say(f"{inner.origin} is a nested crew; its {', '.join(unused)} have no effect")
@@ -96,6 +98,25 @@ def _made(crew: Crew, choice: Choice, say: Say) -> Supervisor:
 def crew_for(choice: Choice, say: Say = print) -> Crew | Supervisor:
     """The chosen crew."""
     return _crew_and_taken(choice, say)[0]
+
+
+def with_journal_of(boss: Supervisor, choice: Choice) -> Choice:
+    """The same, with the journal of this supervisor if it is another one: commands about its runs must name it."""
+    return _with_journal(boss.kept_in, choice)
+
+
+def with_journal_of_crew(choice: Choice) -> Choice:
+    """The same, with the journal that the chosen crew names, unless the user names one: its runs are there."""
+    if choice.journal or not choice.crew:
+        return choice
+    crew = crew_for(choice, lambda _: None)
+    return _with_journal(crew.kept_in if isinstance(crew, Supervisor) else crew.journal, choice)
+
+
+def _with_journal(kept_in: str, choice: Choice) -> Choice:
+    if not kept_in or JournalPlace(kept_in).is_same(journal_place(choice.journal)):
+        return choice
+    return replace(choice, journal=kept_in)
 
 
 def _crew_and_taken(choice: Choice, say: Say) -> tuple[Crew | Supervisor, frozenset[str]]:
@@ -154,6 +175,13 @@ class JournalPlace(os.PathLike[str]):
             )
         return False
 
+    def is_same(self, other: "JournalPlace") -> bool:
+        """Whether both name one journal."""
+        places = [
+            each if is_dsn(each) else _file_of(each) for each in map(os.fspath, (self, other))
+        ]
+        return places[0] == places[1]
+
     def with_folder(self) -> "JournalPlace":
         """The same place, after making the folder that the file is to lie in."""
         folder = Path(self._given.removeprefix("sqlite:")).parent
@@ -166,6 +194,10 @@ class JournalPlace(os.PathLike[str]):
                 f"give another place with --journal or {JOURNAL_VARIABLE}"
             ) from None
         return self
+
+
+def _file_of(given: str) -> str:
+    return str(real_path(Path(given.removeprefix("sqlite:"))))
 
 
 def journal_place(given: str = "") -> JournalPlace:
@@ -203,6 +235,7 @@ def _usual_model(say: Say) -> str:
         if os.environ.get(key, "").strip():
             say(f"model: {model}, because {key} is set; --model chooses another")
             return model
+    say(f"model: offline, which uses rules, not an LLM: it computes and quotes; {BETTER}")
     return "offline"
 
 

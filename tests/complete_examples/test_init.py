@@ -34,6 +34,13 @@ def test_the_copy_of_every_example_has_no_link_that_leads_out_of_it(tmp_path: Pa
     assert "a document (docs/documents.md of chargehand)" in copied
 
 
+def test_the_crew_file_to_start_from_says_what_its_turns_are_counted_over(tmp_path: Path) -> None:
+    target = tmp_path / "crew.toml"
+    assert CliRunner().invoke(main, ["init", str(target)]).exit_code == 0
+    (line,) = [line for line in target.read_text().splitlines() if "turns =" in line]
+    assert line.endswith("# model calls of one task, over all its tries")
+
+
 def test_help_lists_the_examples() -> None:
     words = CliRunner().invoke(main, ["init", "--help"]).output.split()
     for name in examples():
@@ -43,7 +50,7 @@ def test_help_lists_the_examples() -> None:
 def test_what_is_there_is_left_alone_and_unknown_names_are_listed(tmp_path: Path) -> None:
     taken = CliRunner().invoke(main, ["init", str(tmp_path), "--example", "contract-review"])
     assert taken.exit_code == 2
-    assert "is there already" in taken.output
+    assert "already exists" in taken.output
     unknown = CliRunner().invoke(main, ["init", "--example", "nonsense"])
     assert unknown.exit_code == 2
     assert "contract-review" in unknown.output

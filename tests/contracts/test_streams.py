@@ -62,7 +62,7 @@ async def test_other_events_under_the_same_name_are_refused(
 ) -> None:
     await journal.append("run", notes("mine"))
     await elsewhere.append("run", notes("a", "b"))
-    with pytest.raises(RunDiffers, match="already, with other events"):
+    with pytest.raises(RunDiffers, match=r"already in .*, with other events"):
         await journal.streams.adopt(await copy_of(elsewhere))
     assert len(await entries_of(journal)) == 1
 

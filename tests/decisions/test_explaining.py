@@ -94,7 +94,7 @@ def test_a_task_waits_for_a_person() -> None:
     kernel.ask("a")
     kernel.wait(3 * 3600)
     assert words(kernel, "a") == "a waits for a person's answer: which?, 3 h"
-    assert words(kernel, "b") == "b waits for a (asking), 3 h"
+    assert words(kernel, "b") == "b waits for a (waiting for an answer), 3 h"
 
 
 def test_an_unclear_task_waits_to_be_rewritten() -> None:

@@ -20,14 +20,17 @@ from chargehand import worker
 from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.engines.base import Ending, Job, Lost
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
+from chargehand.engines.child_main import ChildHost
 from chargehand.engines.child_processes import Children, importable
+from chargehand.engines.child_protocol import EndedFrame
 from chargehand.engines.journal_host import outcome_of
-from chargehand.errors import WorkerError
+from chargehand.errors import ForkedCopy, WorkerError
 from chargehand.facts.outcome import (
     Done,
     Failed,
 )
 from chargehand.facts.plan import Task
+from chargehand.facts.value import Value
 
 MODULE = __name__
 #: where this module is imported from
@@ -132,6 +135,60 @@ async def say_more_when_over(brief: Brief) -> Any:
 
 
 LEFT_OVER: list[Brief] = []
+
+
+async def say_the_end_of_another(brief: Brief) -> str:
+    """The second attempt says that the first has ended, once more."""
+    LEFT_OVER.append(brief)
+    if len(LEFT_OVER) == 2:
+        host = LEFT_OVER[0].host
+        assert isinstance(host, ChildHost)
+        host._voice.say(EndedFrame(Done(Value.of("of another attempt"))))
+    return f"of attempt {len(LEFT_OVER)}"
+
+
+def copy_process(brief: Brief) -> str:
+    """First makes a copy of its process, then has the copy return, and waits for the end of that."""
+    if not COPY:
+        go, started = os.pipe()
+        end, open_while_it_lives = os.pipe()
+        if os.fork() == 0:
+            os.close(started)
+            os.read(go, 1)
+            return "of the copy"
+        os.close(open_while_it_lives)
+        COPY.extend([started, end])
+        return "of the first attempt"
+    os.write(COPY[0], b"x")
+    os.read(COPY[1], 1)
+    return "of the second attempt"
+
+
+async def copy_process_async(brief: Brief) -> str:
+    return copy_process(brief)
+
+
+async def copy_process_in_a_task(brief: Brief) -> str:
+    return await asyncio.create_task(copy_process_async(brief))
+
+
+def report_from_a_copy(brief: Brief) -> list[str]:
+    """What a copy that ends by itself, as those of multiprocessing do, meets when it speaks for the attempt."""
+    words, written = os.pipe()
+    if os.fork() == 0:
+        for speak in (lambda: brief.progress("copied"), lambda: brief.wait(brief.step("pid", os.getpid))):
+            try:
+                speak()
+            except ForkedCopy as error:
+                os.write(written, f"{error}\n".encode())
+        os._exit(0)
+    os.close(written)
+    with open(words) as file:
+        return [line.partition(";")[0] for line in file]
+
+
+#: the ends of the pipes to a copy of this process
+COPY: list[int] = []
 
 
 def tainted(brief: Brief) -> str:

@@ -19,7 +19,12 @@ from chargehand.errors import JournalBusy, UnknownRun
 from chargehand.facts.events import PersonAsked, QuestionAnswered
 from chargehand.facts.outcome import Question
 from chargehand.facts.value import Value
-from chargehand.presentation.question_words import evidence_lines, question_lines
+from chargehand.presentation.question_words import (
+    answer_in,
+    evidence_lines,
+    objection_to,
+    question_lines,
+)
 from chargehand.settings import Choice
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -124,8 +129,87 @@ def test_what_is_left_out_of_the_arguments_is_said() -> None:
     call = {"tool": "pay", "arguments": json.dumps({f"to{n}": n for n in range(60)})}
     long = replace(APPROVAL, evidence=Value.of(call))
     lines = list(question_lines(long))
-    assert "    … 24 more lines" in lines
+    assert "    … 24 more lines; to see all: chargehand show r1 --json" in lines
     assert sum(line.startswith('      "to') for line in lines) == 37
+    asked = list(question_lines(long, has_enter=True, has_editor=True))
+    assert "    … 24 more lines; e shows all" in asked
+
+
+def test_a_text_among_the_arguments_is_shown_line_by_line_after_the_short_ones() -> None:
+    """Behind a text of forty lines, nobody would look for the recipient."""
+    body = "Dear \\n,\n" + "x" * 250 + "\nbye\n"
+    call = {"tool": "mail", "arguments": json.dumps({"body": body, "to": "eva"})}
+    assert evidence_lines(replace(APPROVAL, evidence=Value.of(call))) == [
+        "mail, called with:",
+        "{",
+        '  "to": "eva",',
+        r'  "body": "Dear \\n,\n',
+        "      " + "x" * 200,
+        "      " + "x" * 50 + r"\n",
+        r'      bye\n"',
+        "}",
+    ]
+
+
+NUMBERS = Question(id="r1:a:1", text="How many?", choices=("10", "5", "1", "2"), default="5")
+
+
+@pytest.mark.parametrize(
+    ("choices", "line", "answer"),
+    [
+        (NUMBERS.choices, "1", "1"),
+        (NUMBERS.choices, "10", "10"),
+        (NUMBERS.choices, "3", None),
+        (("3 days", "1 week"), "1", None),
+        (("$20", "-1"), "2", None),
+        (("red", "blue"), "2", "blue"),
+        (("red", "blue"), "BLUE", "blue"),
+        (("red", "blue"), "3", None),
+        (("red", "blue"), "²", None),
+        (("red", "blue"), "1" * 5000, None),
+        (("v1", "v2"), "2", "v2"),
+    ],
+)
+def test_a_choice_in_its_own_words_goes_before_the_number_of_another(
+    choices: tuple[str, ...], line: str, answer: str | None
+) -> None:
+    """Choices that are numbers themselves have no numbers: `1` of 10, 5, 1 and 2 would mean two of them."""
+    assert answer_in(replace(NUMBERS, choices=choices, default=None), line) == answer
+
+
+def test_choices_that_are_numbers_are_listed_without_numbers() -> None:
+    assert list(question_lines(NUMBERS))[1:] == [
+        "  -  10",
+        "  -  5  (the default)",
+        "  -  1",
+        "  -  2",
+    ]
+    assert objection_to(NUMBERS, "3") == "'3' is none of the choices; type one of the choices above"
+
+
+def test_enter_is_named_only_where_it_answers() -> None:
+    """`show`, and a command in a pipe, list a question that is answered elsewhere."""
+    free = Question(id="r1:b:1", text="Why?", default="no reason")
+    assert list(question_lines(free)) == ["? Why?", "  the default: no reason"]
+    asked = list(question_lines(free, has_enter=True))
+    assert asked == ["? Why?", "  Enter alone answers: no reason"]
+    assert "  -  5  (Enter alone)" in list(question_lines(NUMBERS, has_enter=True))
+
+
+@pytest.mark.parametrize("key", ["e", "s"])
+async def test_a_choice_goes_before_the_key_of_the_same_letter(key: str) -> None:
+    compass = Question(id="r1:a:1", text="Where to?", choices=("N", "E", "S", "W"))
+    assert await ask_person.ask(compass, Desk([key], []), nobody) == key.upper()
+
+
+async def test_an_editor_shows_long_arguments_in_several_lines() -> None:
+    arguments = json.dumps({"body": "x" * 90, "to": "eva"})
+    long = replace(APPROVAL, evidence=Value.of({"tool": "mail", "arguments": arguments}))
+    desk = Desk(["e"], [""])
+    await ask_person.ask(long, desk, nobody)
+    head, _, told = desk.drafts[0].partition(": ")
+    assert (head, json.loads(told)) == ("approve with", json.loads(arguments))
+    assert len(told.splitlines()) == 4
 
 
 async def nobody(question: str) -> None:

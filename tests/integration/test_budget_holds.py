@@ -238,6 +238,25 @@ def test_turns_are_counted_over_all_tries_of_one_worker(where: str, workers: int
     )
 
 
+def test_a_task_that_has_used_up_its_turns_is_not_tried_again() -> None:
+    """The turns are counted over all tries: the next one could ask nobody."""
+
+    @ch.tool(effect="pure")
+    def look(n: int) -> str:
+        """Look once more."""
+        return f"nothing at {n}"
+
+    looks = [ToolCall(str(n), "look", f'{{"n": {n}}}') for n in range(9)]
+    model = ch.ScriptedModel(looks)
+    boss = ch.Supervisor(
+        [ch.Worker("mind", "Works", model=model, tools=[look])],
+        limits=ch.Limits(turns=4, attempts=3),
+    )
+    result = boss.run_sync(make_plan(make_task("t", "mind")))
+    assert (result.tasks["t"].attempts, len(model.requests)) == (1, 4)
+    assert "tried" not in result.answer.gaps[0].why
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_a_cap_on_the_money_of_a_task_needs_a_price(*, own: bool) -> None:
     """As a run's cap does: nobody finds out at the end that it meant nothing."""

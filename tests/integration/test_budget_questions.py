@@ -50,7 +50,7 @@ async def test_a_run_asks_once_however_many_calls_lack_money_and_goes_on_with_mo
             "Until somebody answers, the run waits and nothing new starts."
         )
         assert list(question_lines(asked))[1:] == [
-            "  1  stop  (Enter alone)",
+            "  1  stop  (the default)",
             "  or raise to: followed by an amount",
         ]
         assert asked.evidence.read() == {"limit": "calls", "cap": 9, "spent": 9}

@@ -214,7 +214,7 @@ def test_a_busy_child_ends_when_its_parent_hangs_up(function: Callable[..., Any]
     child.stdin.write(frames.pack(setup) + frames.pack(attempt))
     child.stdin.flush()
     assert child.stdout.read(len(frames.HELLO)) == frames.HELLO
-    size = frames.length_in(child.stdout.read(frames.LENGTH_BYTES))
+    size, _ = frames.read_head(child.stdout.read(frames.HEAD_BYTES))
     note = frames.from_child(child.stdout.read(size))
     assert isinstance(note, frames.NoteProgress)
     child.communicate(timeout=PATIENCE)

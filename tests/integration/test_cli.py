@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -151,6 +152,38 @@ def test_the_result_can_go_to_a_file() -> None:
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("workers", "more", "why"),
+    [
+        ({"a": "unlucky"}, (), "there is no result"),
+        ({"a": "unlucky"}, ("--json",), "there is no result"),
+        ({"a": "unlucky"}, ("--quiet",), "there is no result"),
+        ({"a": "asker"}, (), "the run has not ended"),
+        ({"a": "quick", "b": "asker"}, (), "the run has not ended"),
+    ],
+)
+def test_a_file_keeps_what_it_holds_if_there_is_no_result(
+    workers: dict[str, str], more: tuple[str, ...], why: str
+) -> None:
+    Path("answer.txt").write_text("of yesterday")
+    told = run("--output", "answer.txt", *more, **workers).stderr
+    assert Path("answer.txt").read_text() == "of yesterday"
+    assert f"{why}, so answer.txt is left as it was" in told
+    assert "the result is in" not in told
+    told = run("--output", "new.txt", *more, **workers).stderr
+    assert f"{why}, so new.txt is not written" in told
+    assert not Path("new.txt").exists()
+
+
+def test_resumed_to_its_end_a_run_writes_its_result() -> None:
+    first = run("--output", "answer.txt", a="asker")
+    (answer,) = re.findall(r"answer it: +chargehand (answer \S+)", first.stderr)
+    invoke = CliRunner().invoke
+    assert invoke(main, [*answer.split(), "red"]).exit_code == 0
+    assert invoke(main, ["resume", "last", "--output", "answer.txt"]).exit_code == 0
+    assert Path("answer.txt").read_text() == "painted red\n"
+
+
 def test_a_result_that_cannot_be_written_is_printed_rather_than_lost() -> None:
     result = run("--output", "/dev/full", a="quick")
     assert result.exit_code == 1
@@ -203,7 +236,7 @@ def test_files_takes_all_paths_that_follow() -> None:
 
 def test_without_a_key_the_offline_model_is_used_and_said_so() -> None:
     result = chargehand("run", "--files", str(DATA), "What is annoying about the kettle?")
-    assert "model: offline, which is rules and no LLM" in result.stderr
+    assert "model: offline, which uses rules, not an LLM" in result.stderr
 
 
 def test_a_follow_up_goes_on_from_an_earlier_run() -> None:
@@ -221,7 +254,7 @@ def test_a_follow_up_goes_on_from_an_earlier_run() -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("run",), "either a REQUEST, or --plan FILE"),
+        (("run",), "give a REQUEST or --plan FILE"),
         (("run", ""), "the request is empty"),
         (("run", " \n"), "the request is empty"),
         (("run", "x" * 200_001), "longer than 200,000 characters; put the material into a file"),
@@ -436,7 +469,7 @@ def test_a_run_is_resumed_from_another_folder_with_the_crew_it_began_with(
     resumed = chargehand("resume", "last", "--journal", journal)
     assert resumed.exit_code == 0, resumed.stderr
     assert "painted red" in resumed.stdout
-    assert "crew.py:workers, from where the run was started" in resumed.stderr
+    assert "crew.py:workers, as when the run was started" in resumed.stderr
 
 
 def test_the_only_question_of_a_run_is_meant_by_the_run() -> None:
@@ -576,7 +609,7 @@ def test_init_writes_a_crew_file_that_works_and_never_writes_over_one() -> None:
     before = Path("mine.toml").read_text()
     again = chargehand("init", "mine.toml")
     assert again.exit_code == 2
-    assert "left alone" in again.stderr
+    assert "was not changed" in again.stderr
     assert Path("mine.toml").read_text() == before
 
 

@@ -152,7 +152,7 @@ def test_notes_and_blocks_are_those_of_the_board(chargehand: Call) -> None:
     written = chargehand("notes", "last", "--json").stdout.splitlines()
     assert {json.loads(line)["segment"] for line in written} == {"notes"}, "nothing of the run"
     assert len(chargehand("notes", "last", "--all", "--json").stdout.splitlines()) > len(written)
-    assert "--all adds" in chargehand("notes", "last", "--tag", "none").stderr
+    assert "use --all" in chargehand("notes", "last", "--tag", "none").stderr
     block = chargehand("blocks", "last").stdout
     assert block.startswith("totals  version ")
     versions = chargehand("blocks", "last", "totals", "--json").stdout.splitlines()
@@ -161,7 +161,7 @@ def test_notes_and_blocks_are_those_of_the_board(chargehand: Call) -> None:
 
 
 def test_a_group_is_read_as_it_talked(tmp_path: Path, chargehand: Call) -> None:
-    assert "nobody talked" in chargehand("talk", "last").stderr
+    assert "no group conversation" in chargehand("talk", "last").stderr
     place = tmp_path / "runs.db"
     members = [
         ch.Worker(name, f"Speaks as {name}", model=ch.ScriptedModel([f"I am {name}."]))

@@ -113,10 +113,12 @@ def test_a_run_that_was_returned_with_a_question_waits_for_an_answer(
     facts = json.loads(chargehand("runs", "--json", "--journal", journal).stdout)
     assert facts["status"] == "waiting"
     answered = chargehand("answer", asking, "red", "--journal", journal)
-    assert f"no process leads the run; go on with: chargehand resume {asking}" in answered.stderr
+    assert (
+        f"no process leads the run; continue it with: chargehand resume {asking}" in answered.stderr
+    )
     assert "interrupted" in chargehand("runs", "--journal", journal).stdout
     assert (
-        f"go on with: chargehand resume {asking}"
+        f"continue it with: chargehand resume {asking}"
         in chargehand("status", "--journal", journal).stdout
     )
 
@@ -126,7 +128,8 @@ def test_a_command_for_a_run_that_nobody_leads_says_what_resumes_it(
 ) -> None:
     said = chargehand("pause", asking, "--journal", journal).stderr
     assert (
-        f"is paused as soon as a process leads it; go on with: chargehand resume {asking}" in said
+        f"will be paused as soon as a process leads it; continue it with: chargehand resume {asking}"
+        in said
     )
 
 
@@ -134,7 +137,7 @@ async def test_a_command_names_the_process_that_leads_the_run(journal: str) -> N
     async with ch.Supervisor([asker], journal=journal, on_question="wait") as boss:
         run = await boss.submit(make_plan(make_task("a", "asker")))
         said = await asyncio.to_thread(chargehand, "pause", run.id, "--journal", journal)
-        assert f"is paused as soon as process {os.getpid()} on " in said.stderr
+        assert f"will be paused as soon as process {os.getpid()} on " in said.stderr
         await boss.cancel(run.id)
 
 
@@ -166,7 +169,9 @@ async def told(journal: str) -> str:
 
 async def test_status_says_why_a_run_is_not_taken_over(journal: str) -> None:
     await asyncio.to_thread(subprocess.run, [sys.executable, "-c", DIES, journal], check=False)
-    assert "no process serves the journal; go on with: chargehand resume" in await told(journal)
+    assert "no process serves the journal; continue it with: chargehand resume" in await told(
+        journal
+    )
 
     @ch.worker("clerk", "Another one")
     async def other(brief: ch.Brief) -> str:
@@ -197,7 +202,7 @@ async def test_status_says_that_a_run_was_let_go_of(journal: str) -> None:
         run = await boss.submit(make_plan(make_task("a", "slow")))
         await begun.wait()
         await boss.stop(0)
-    assert "released on purpose; go on with: chargehand resume" in await told(journal)
+    assert "released on purpose; continue it with: chargehand resume" in await told(journal)
     assert run.id in await told(journal)
 
 

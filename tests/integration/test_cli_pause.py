@@ -57,7 +57,7 @@ def on(place: Path, *args: str) -> str:
 
 
 def test_a_run_is_paused_and_goes_on_from_another_terminal(place: Path, leader: Leader) -> None:
-    assert "is paused as soon as" in on(place, "pause", "last", "--reason", "lunch")
+    assert "will be paused as soon as" in on(place, "pause", "last", "--reason", "lunch")
     said = read_until(leader, "t0 stopped for now")
     assert "lunch" in said
 
@@ -72,9 +72,9 @@ def test_a_run_is_paused_and_goes_on_from_another_terminal(place: Path, leader: 
     assert "run" in shown
     assert "t1 waits for t0 (ready)" in shown
 
-    assert "let it go on with: chargehand unpause" in shown
+    assert "continue it with: chargehand unpause" in shown
     (place / "enough").touch()
-    assert "goes on as soon as" in on(place, "unpause", "last")
+    assert "will continue as soon as" in on(place, "unpause", "last")
     read_until(leader, "t1 done")
 
 
@@ -88,7 +88,7 @@ def test_whoever_resumes_a_paused_run_is_told_how_to_let_it_go_on(
     assert "paused, interrupted" in on(place, "status")
     again = start(place, "resume", "last", *BY_HAND)
     try:
-        read_until(again, "it is paused; let it go on with:  chargehand unpause")
+        read_until(again, "the run is paused; continue it with:  chargehand unpause")
         (place / "enough").touch()
         on(place, "unpause", "last")
         read_until(again, "t1 done")
@@ -107,7 +107,7 @@ def test_status_lists_nothing_where_nothing_is_under_way(place: Path, leader: Le
     (place / "enough").touch()
     read_until(leader, "t1 done")
     leader.wait()
-    assert "nothing is under way" in on(place, "status")
+    assert "no unfinished runs" in on(place, "status")
     assert on(place, "status", "--json") == ""
     assert "has ended: succeeded" in on(place, "pause", "last")
 
@@ -145,8 +145,10 @@ def test_status_says_how_to_go_on_with_a_run_whose_leader_was_killed(
 ) -> None:
     leader.kill()
     leader.wait()
-    warned = ""
-    while "no process leads it" not in warned:
-        warned = chargehand(place, "status", "--journal", "runs.db").stderr
+    told = chargehand(place, "status", "--journal", "runs.db")
+    while "interrupted" not in told.stdout:
+        told = chargehand(place, "status", "--journal", "runs.db")
     run = json.loads(on(place, "runs", "--json"))["run"]
-    assert f"chargehand resume {run} --journal runs.db continues it" in warned
+    way_out = f"continue it with: chargehand resume {run} --journal runs.db\n"
+    assert way_out in told.stdout
+    assert "chargehand resume" not in told.stderr, "told once"

@@ -188,7 +188,7 @@ def test_a_second_signal_cancels(place: Path) -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "cancelled" in err
-    assert "goes on from there later" not in err.partition("interrupted twice")[2]
+    assert "it will continue from there later" not in err.partition("interrupted twice")[2]
     assert "cancelled" in chargehand(place, "runs").stdout
 
 
@@ -342,7 +342,7 @@ def test_a_review_edits_the_plan_until_it_is_sound(place: Path) -> None:
     with terminal(place, *RUN, plan(place, "quick"), "--review", VISUAL=editor) as screen:
         screen.read_until("n(o)")
         screen.type("e\n")
-        screen.read_until("so the plan stays as it was")
+        screen.read_until("so the plan is unchanged")
         screen.type("e\n")
         screen.read_until("t0  steady")
         screen.type("y\n")

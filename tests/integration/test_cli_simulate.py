@@ -73,7 +73,7 @@ def test_what_is_shown_can_be_read() -> None:
     lines = shown.splitlines()
     assert lines[0] == "Compare two offers"
     assert "time       25s (p50), 25s (p95)" in lines
-    assert "best       2 at once: more would gain less than 5 %" in lines
+    assert "best       2 slots: more would save less than 5 %" in lines
     (row,) = [line for line in lines if line.startswith("b reader")]
     assert "·" in row.split("█")[0], "it waited for the place that a held"
     assert lines[-1].endswith("best")
@@ -88,7 +88,7 @@ def test_wide_plans_show_what_matters_most() -> None:
 
 def test_with_nothing_known_it_guesses_and_says_so() -> None:
     shown = simulated().stdout
-    assert "guessed    30s a task of reader, writer" in shown
+    assert "guessed    30s per task of reader, writer" in shown
 
 
 def test_past_runs_in_the_journal_teach_lengths_and_prices() -> None:
@@ -119,14 +119,14 @@ def test_the_same_seed_says_the_same() -> None:
     ("content", "fact"),
     [
         ("[1]", "must be an object"),
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("{", "cannot be read as JSON"),
+        ("[" * 100_000, "cannot be read as JSON"),
         ('{"reader": "long"}', "'reader' is 'long'"),
         ('{"reader": -1}', "'reader' is -1"),
         ('{"reader": [9, 5]}', "the smaller first"),
         ('{"reader": {"cost": 5}}', "'cost'"),
         ('{"raeder": 5}', "no task of the plan is for 'raeder'; did you mean 'reader'?"),
-        ('{"xyz": 5}', "no task of the plan is for 'xyz'; there are "),
+        ('{"xyz": 5}', "no task of the plan is for 'xyz'; its tasks are for "),
         ('{"reader": 5, "t1": {"seconds": 5}}', "no task of the plan is for 't1'"),
     ],
 )

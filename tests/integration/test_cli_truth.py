@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 import chargehand as ch
 from chargehand.cli import main
 from chargehand.crews.python_crews import load
+from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.presentation.progress_lines import ProgressLines
 
 CREW = """
@@ -169,8 +170,34 @@ def test_p12_what_was_stopped_by_a_cancel_does_not_go_on_later() -> None:
     lines.hear(stopped)
     lines.hear(ch.events.CancelRequested(at=at))
     lines.hear(stopped)
-    assert said[0].endswith("b stopped for now, and goes on from there later")
+    assert said[0].endswith("b stopped for now; it will continue from there later")
     assert said[-1].endswith("b was stopped")
+
+
+def test_a_task_that_is_given_up_at_its_first_failure_is_one_line_with_its_stack() -> None:
+    at, said = datetime.now(UTC), list[str]()
+    failed = Failed(kind=ErrorClass.DENIED, message="closed", stack="Traceback\n  here")
+    lines = ProgressLines(said.append, verbose=True)
+    lines.hear(ch.events.AttemptStarted(task="a", attempt=1, worker="w", at=at))
+    lines.hear(ch.events.AttemptFinished(task="a", attempt=1, outcome=failed, at=at))
+    lines.hear(ch.events.TaskFailed(task="a", cause=failed, at=at))
+    told = [line.partition("  ")[2] for line in said[1:]]
+    assert told == ["gave up on a after 0.0s: denied: closed", "    Traceback", "      here"]
+
+
+def test_a_failed_attempt_is_told_before_whatever_happens_next() -> None:
+    at, said = datetime.now(UTC), list[str]()
+    failed = Failed(kind=ErrorClass.DENIED, message="closed")
+    lines = ProgressLines(said.append)
+    lines.hear(ch.events.AttemptFinished(task="@plan", attempt=1, outcome=failed, at=at))
+    lines.hear(ch.events.TaskFailed(task="@plan", cause=failed, at=at))
+    lines.hear(ch.events.AttemptFinished(task="b", attempt=1, outcome=failed, at=at))
+    lines.hear(ch.events.RunReleased(node="n", at=at))
+    assert [line.partition("  ")[2] for line in said] == [
+        "planning failed after 0.0s: denied: closed",
+        "b failed after 0.0s: denied: closed",
+        "nothing more is started here",
+    ]
 
 
 # questions
@@ -192,12 +219,14 @@ def test_on_question_decides_how_a_command_ends(how: str | None, code: int) -> N
 def test_an_answered_question_is_shown_as_answered_before_anybody_leads_the_run() -> None:
     run(a="asker")
     assert "waits for an answer" in chargehand("runs").stdout
-    assert "end it with: chargehand answer" in chargehand("status").stdout
+    assert "end the wait with: chargehand answer" in chargehand("status").stdout
     chargehand("answer", "last", "red")
     assert "waits for an answer" not in chargehand("runs").stdout
     assert json.loads(chargehand("runs", "--json").stdout)["questions"] == []
     shown = chargehand("show", "last").stdout
     assert "is answered: red (by " in shown
+    assert "tasks: 1 answered" in shown
+    assert "waits for a person" not in shown
     assert "answer it:" not in shown
     assert "is answered: red" in chargehand("status").stdout
 
@@ -217,7 +246,13 @@ def test_a_run_whose_process_died_is_interrupted_and_the_hint_can_be_pasted(tmp_
     assert died.returncode == 9
     assert "interrupted" in chargehand("runs", "--journal", place).stdout
     shown = chargehand("show", "last", "--journal", place).stdout
-    (hint,) = re.findall(r"go on with: (chargehand resume .*)", shown)
+    assert "tasks: 1 interrupted" in shown
+    assert "missing: a (interrupted)" in shown
+    assert "running" not in shown
+    (hint,) = re.findall(r"continue it with: (chargehand resume .*)", shown)
+    status = chargehand("status", "--journal", place)
+    assert "interrupted  1 interrupted  Die" in status.stdout
+    assert re.findall(r"chargehand resume .*", status.output) == [hint], "told once"
     assert pasted(hint).stdout == "lived\n"
 
 
@@ -234,6 +269,62 @@ def test_a_function_that_takes_a_model_is_given_it_and_the_supervisor_is_taken()
 def test_journal_says_where_a_finished_supervisor_keeps_its_runs(crew: str) -> None:
     assert run("--journal", "x.db", crew=crew, a="quick").exit_code == 0
     assert "succeeded" in chargehand("runs", "--journal", "x.db").stdout
+
+
+OWN_JOURNAL = """
+[crew]
+journal = "mine.db"
+[[worker]]
+name = "asker"
+description = "Asks"
+function = "crew.py:asker"
+"""
+#: a supervisor is closed at the end of a command, and the next command is another process
+OWN_SUPERVISOR = """
+import chargehand as ch
+from crew import asker
+
+boss = ch.Supervisor([asker], journal="mine.db")
+"""
+
+
+@pytest.mark.parametrize("crew", ["own.toml", "own.py:boss"])
+def test_commands_about_a_run_name_the_journal_that_its_crew_names(crew: str) -> None:
+    Path("own.toml").write_text(OWN_JOURNAL)
+    Path("own.py").write_text(OWN_SUPERVISOR)
+    asked = run("--on-question", "return", crew=crew, a="asker")
+    assert asked.exit_code == 4, asked.stderr
+    (answer,) = re.findall(r"answer it: +(chargehand answer .*) TEXT", asked.stderr)
+    (resume,) = re.findall(r"then: +(chargehand resume .*)", asked.stderr)
+    assert pasted(f"{answer} red").exit_code == 0
+    sys.modules.pop("own", None)
+    assert pasted(resume).stdout == "painted red\n"
+    assert not Path(".chargehand").exists()
+
+
+@pytest.mark.parametrize("crew", ["own.toml", "own.py:boss"])
+def test_a_run_is_submitted_to_the_journal_that_its_crew_names_and_found_there(crew: str) -> None:
+    Path("own.toml").write_text(OWN_JOURNAL)
+    Path("own.py").write_text(OWN_SUPERVISOR)
+    assert run("--on-question", "return", crew=crew, a="asker").exit_code == 4
+    for command, code in (("resume", 4), ("fork", 0)):
+        sys.modules.pop("own", None)
+        options = ["--on-question", "return"] if command == "resume" else ["--dry-run"]
+        told = chargehand(command, "last", "--crew", crew, *options)
+        assert told.exit_code == code, told.stderr
+    sys.modules.pop("own", None)
+    submitted = chargehand("submit", "--plan", "plan.json", "--crew", crew)
+    (serve,) = re.findall(r"start a server for it: (.*)", submitted.stderr)
+    (watch,) = re.findall(r"follow it: +(chargehand watch .*)", submitted.stderr)
+    for hint in (serve, watch):
+        assert Path(shlex.split(hint)[-1]).samefile("mine.db")
+    assert "submitted" in chargehand("runs", "--journal", "mine.db").stdout
+    assert not Path(".chargehand").exists()
+
+
+@pytest.mark.parametrize("command", [("runs",), ("status",), ("show", "last")])
+def test_where_there_are_no_runs_another_journal_can_be_named(command: tuple[str, ...]) -> None:
+    assert "--journal FILE, or CHARGEHAND_JOURNAL" in chargehand(*command).stderr
 
 
 def test_a_run_begun_in_python_says_that_it_needs_its_crew() -> None:

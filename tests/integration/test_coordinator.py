@@ -357,16 +357,16 @@ async def test_a_run_whose_leader_was_killed_is_named(tmp_path: Path) -> None:
             (trouble,) = (await coordinator.health()).troubles
             assert (await coordinator.health()).troubles == (trouble,)
     assert trouble.kind == "unled"
-    assert "0 of 1 done, 1 running" in trouble.fact
+    assert "0 of 1 done, 1 interrupted" in trouble.fact
     told = subprocess.run(
         [sys.executable, "-m", "chargehand", "status", "--journal", str(place)],
         capture_output=True,
         text=True,
         check=True,
     )
-    way_out = f"chargehand resume {trouble.run}"
-    assert told.stderr == f"trouble: {trouble}\n".replace(way_out, f"{way_out} --journal {place}")
-    assert trouble.run in told.stdout
+    way_out = f"chargehand resume {trouble.run} --journal {place} --crew FILE.py:NAME"
+    assert f"no process serves the journal; continue it with: {way_out}\n" in told.stdout
+    assert told.stderr == "", "the list says it already"
 
 
 POOLED = """

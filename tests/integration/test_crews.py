@@ -725,10 +725,11 @@ def test_a_crew_that_reads_nothing_else_works_in_a_home_folder(
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({}, "model: offline, which is rules and no LLM"),
+        ({}, "model: offline, which uses rules, not an LLM"),
         ({"OPENAI_API_KEY": "k"}, "model: openai:gpt-5-mini, because OPENAI_API_KEY is set"),
         ({"ANTHROPIC_API_KEY": "k"}, "model: anthropic:claude-sonnet-5, because"),
         ({"CHARGEHAND_MODEL": "ollama:qwen3", "OPENAI_API_KEY": "k"}, ""),
+        ({"CHARGEHAND_MODEL": "offline"}, ""),
     ],
 )
 async def test_the_model_that_was_chosen_for_the_user_is_said_in_one_line(
@@ -740,6 +741,69 @@ async def test_the_model_that_was_chosen_for_the_user_is_said_in_one_line(
     await supervisor_for(Choice(files=[DATA]), said.append).close()
     assert len(said) == bool(told)
     assert told in "".join(said)
+
+
+@pytest.mark.parametrize("wrong", ["nope", "bos"])
+def test_a_wrong_name_of_a_crew_lists_what_can_be_one_nearest_first(wrong: str) -> None:
+    Path("team.py").write_text("""
+import os, sys
+from pathlib import Path
+from typing import Any, Literal
+import chargehand as ch
+
+@ch.tool(effect="pure")
+def note(text: str) -> str:
+    "Write a note."
+    return text
+
+@ch.worker("ada", "Adds")
+async def ada(brief): return 1
+
+def helper(reply): return reply
+def make(journal="runs.db"): return boss
+crew = [ada]
+names = ["ada"]
+boss = ch.Supervisor([ada])
+""")
+    with pytest.raises(UsageError) as refused:
+        python_crew(f"team.py:{wrong}", {"journal": ""})
+    listed = str(refused.value).partition("; it has ")[2].split(", ")
+    assert sorted(listed) == ["boss", "crew", "make"]
+    assert wrong == "nope" or listed[0] == "boss"
+
+
+def test_a_file_without_a_crew_says_what_one_is() -> None:
+    Path("lone.py").write_text("def helper(reply): return reply")
+    with pytest.raises(UsageError, match="nothing that can be one: a Supervisor, a list of worker"):
+        python_crew("lone.py:crew", {})
+
+
+def test_a_model_that_cannot_be_opened_is_one_fault_wherever_it_is_used() -> None:
+    house = '[models.house]\nmodel = "openai:x"\nkey_variable = "HOUSE_KEY"\n'
+    worker = '[[worker]]\nname = "{}"\ndescription = "W"\nmodel = "house"\n'
+    with pytest.raises(UsageError) as refused:
+        crew_in('[crew]\nmodel = "house"\n' + house + worker.format("a") + worker.format("b"))
+    assert str(refused.value) == (
+        "crew.toml has 1 fault:\n  - [models.house]: key_variable needs HOUSE_KEY, which is not in the environment; set it"
+    )
+
+
+def test_a_server_that_cannot_be_started_is_one_fault_however_many_workers_use_it() -> None:
+    server = '[[mcp]]\nname = "desk"\ncommand = ["true"]\nenv = { KEY = "$DESK_KEY" }\n'
+    worker = '[[worker]]\nname = "{}"\ndescription = "W"\ntools = ["desk"]\n'
+    with pytest.raises(UsageError, match=r"has 1 fault:\n.*DESK_KEY, which is not in the env"):
+        crew_in(server + worker.format("a") + worker.format("b"))
+
+
+def test_a_journal_in_a_database_is_no_path_beside_the_crew_file() -> None:
+    place = "postgresql://ada@db.example/runs"
+    assert crew_in(f'[crew]\njournal = "{place}"\n{WRITER}').journal == place
+
+
+async def test_nothing_is_said_of_the_offline_model_where_the_user_chose_it() -> None:
+    said: list[str] = []
+    await supervisor_for(Choice(files=[DATA], model="offline"), said.append).close()
+    assert not said
 
 
 async def test_a_supervisor_without_a_journal_keeps_its_runs_all_the_same() -> None:

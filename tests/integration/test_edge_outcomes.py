@@ -2,7 +2,9 @@
 
 import asyncio
 import dataclasses
+import functools
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -49,6 +51,55 @@ async def test_an_answer_has_the_type_that_was_asked_for(
     async with ch.Supervisor([finder], model=model) as boss:
         result = await boss.run(make_plan(make_task("t", "finder")), output=output)
     assert result.output == wanted
+
+
+@pytest.mark.parametrize("wrap", [lambda each: each, lambda each: {"said": [each]}])
+async def test_a_question_that_was_not_awaited_is_named_and_not_tried_again(
+    wrap: Callable[[object], object],
+) -> None:
+    @ch.worker("hasty", "Does not wait")
+    async def hasty(brief: ch.Brief) -> object:
+        return wrap(brief.ask("Which?"))
+
+    async with ch.Supervisor([hasty]) as boss:
+        result = await boss.run(make_plan(make_task("t", "hasty")))
+    assert "Brief.ask() was not awaited" in result.tasks["t"].why
+    assert "write `await` before the call" in result.tasks["t"].why
+    assert result.tasks["t"].attempts == 1
+
+
+@pytest.mark.parametrize("value", [object(), b"raw", {"a": [object()]}])
+async def test_a_result_of_a_type_that_cannot_be_stored_is_not_tried_again(value: object) -> None:
+    async with ch.Supervisor([ch.FunctionWorker(lambda _: value, "w", "Works")]) as boss:
+        result = await boss.run(make_plan(make_task("t", "w")))
+    assert "JSON" in result.tasks["t"].why
+    assert result.tasks["t"].attempts == 1
+
+
+def test_a_function_that_cannot_be_called_with_a_brief_is_refused_when_it_becomes_a_worker() -> (
+    None
+):
+    def nothing() -> int:
+        return 1
+
+    def two(brief: ch.Brief, more: int) -> int:
+        return more
+
+    for function, words in ((nothing, r"nothing\(\) -> int"), (two, "argument: 'more'")):
+        with pytest.raises(ch.errors.UsageError, match=f"worker 'w': .*{words}"):
+            ch.FunctionWorker(function, "w", "Works")  # type: ignore[arg-type]  # as a user might
+
+
+async def test_a_decorator_may_supply_further_arguments_of_a_worker() -> None:
+    def two(brief: ch.Brief, more: int) -> int:
+        return more
+
+    @functools.wraps(two)
+    def given(brief: ch.Brief) -> int:
+        return two(brief, 7)
+
+    async with ch.Supervisor([ch.FunctionWorker(given, "w", "Works")]) as boss:
+        assert (await boss.run(make_plan(make_task("t", "w")))).output == 7
 
 
 async def test_a_call_that_fails_counts_as_a_call() -> None:

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 import chargehand as ch
 from chargehand.cli import main
+from chargehand.cli.find_run import FoundRun
+from chargehand.cli.run_details import shown
 from chargehand.decisions.plan_forecast import Outlook, Range, forecast, places_for
 from chargehand.decisions.plan_simulation import simulate
 from chargehand.errors import PlanRefused
@@ -20,6 +22,7 @@ from chargehand.facts.events import AttemptFinished, AttemptStarted, ItemsListed
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value
 from chargehand.models.scripted import ScriptedModel
+from chargehand.presentation.live_frame import line_text
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.testing import FakeClock, run_virtual
 from chargehand.tools.files import files
@@ -328,7 +331,121 @@ def test_progress_is_one_bar_and_not_a_line_for_each_item() -> None:
     run_virtual(main())
     assert len(told) < 30
     assert any("█████░░░░░ 196 of 400 items done, 4 failed" in line for line in told)
-    assert sum("is given up" in line for line in told) == 3
+    assert sum("gave up on" in line for line in told) == 3
+
+
+def told_of(plan: ch.Plan, *workers: Any) -> list[str]:
+    """The lines that a terminal shows of a run."""
+    told: list[str] = []
+    lines = ProgressLines(told.append)
+
+    async def main() -> None:
+        async with ch.Supervisor([lister, doer, last, *workers], clock=FakeClock()) as boss:
+            async for event in boss.stream(plan):
+                if not isinstance(event, ch.AnswerPiece):
+                    lines.hear(event)
+
+    run_virtual(main())
+    return told
+
+
+def test_items_that_are_tried_again_are_told_with_the_reason_and_then_counted() -> None:
+    @ch.worker("flaky", "Fails at first")
+    async def flaky(brief: ch.Brief) -> str:
+        if brief.attempt == 1:
+            raise ConnectionError("connection refused")
+        return "done"
+
+    told = told_of(each_of(list(range(40)), worker="flaky"), flaky)
+    first = [line for line in told if "each[0] failed: network: connection refused" in line]
+    assert len(first) == 1
+    assert "; it is tried again in " in first[0]
+    counts = [line.split("  ")[1] for line in told if "are tried again" in line]
+    again = "items of each failed and are tried again: network: connection refused"
+    assert counts == [f"{count} {again}" for count in (3, 10, 33)]
+    assert any(line.endswith("40 of 40 items done") for line in told)
+
+
+def test_each_kind_of_failure_of_items_is_told() -> None:
+    @ch.worker("flaky", "Fails at first")
+    async def flaky(brief: ch.Brief) -> str:
+        if brief.attempt == 1:
+            raise ConnectionError("refused") if brief.item % 2 else MemoryError("too large")
+        return "done"
+
+    told = told_of(each_of(list(range(4)), worker="flaky"), flaky)
+    assert sum("it is tried again in" in line for line in told) == 2
+    for reason in ("network: refused", "resource: too large"):
+        assert any(f"failed: {reason}" in line for line in told)
+
+
+def test_a_task_with_failed_items_is_done_in_part_and_names_them() -> None:
+    plan = each_of(["a", *["bad"] * 7])
+    result = run(plan)
+    assert len(result.tasks["each"].gaps) == 7
+    assert result.tasks["each"].gaps[0] == 'item 1 ("bad"): denied: it is bad'
+    lines = list(map(line_text, shown(FoundRun(result, "partial"), "runs.db")))
+    (head,) = [line for line in lines if "each  done" in line]
+    assert head.startswith("◧ each  done in part, doer")
+    assert "tasks: 3 done (1 in part)" in lines
+    below = lines[lines.index(head) :]
+    missing = [line for line in below if line.startswith("      missing: item ")]
+    assert missing[0] == '      missing: item 1 ("bad"): denied: it is bad'
+    assert len(missing) == 5
+    assert "      …; the answer lists all that is missing" in below
+    assert any(line.startswith("  ◧ each ") for line in lines)
+    done = 'each done in part (missing: item 1 ("bad"): denied: it is bad and 6 more) in '
+    assert any(done in line for line in told_of(plan))
+
+
+async def test_a_task_whose_items_wait_for_the_budget_has_one_state_everywhere(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(["fine"] * 12)
+    mind = ch.Worker("mind", "Judges", model=model)
+    each = ch.Task(id="each", description="Judge it", worker="mind", for_each=WORDS)
+    async with ch.Supervisor([mind], journal=tmp_path / "runs.db") as boss:
+        limits = ch.Limits(calls=1)
+        terms = {"on_budget": "ask", "on_question": "return"}
+        result = await boss.run(ch.Plan(goal="g", tasks=[each]), limits=limits, **terms)
+    assert (result.status, result.tasks["each"].state) == ("waiting", "ready")
+    assert [gap.state for gap in result.answer.gaps] == ["ready"]
+    assert "a person to say whether more may be spent" in str(result.tasks["each"].waits_for)
+    text = "\n".join(map(line_text, shown(FoundRun(result, "waiting"), "runs.db")))
+    assert "tasks: 1 ready" in text
+    assert "○ each  ready" in text
+    assert "  ○ each " in text.partition("timeline:")[2]
+    assert "missing: each (ready)" in text
+    assert "running" not in text
+    assert not set("◐↻") & set(text)
+
+
+async def test_a_task_whose_items_are_to_be_tried_again_says_so_everywhere_and_why(
+    tmp_path: Path,
+) -> None:
+    @ch.worker("flaky", "Fails")
+    async def flaky(brief: ch.Brief) -> str:
+        raise ConnectionError("connection refused")
+
+    each = ch.Task(id="each", description="Try it", worker="flaky", for_each=WORDS)
+    later = ch.RetryPolicy(first=600, cap=600)
+    async with ch.Supervisor([flaky], journal=tmp_path / "runs.db", retry=later) as boss:
+        run = await boss.submit(ch.Plan(goal="g", tasks=[each]))
+        planned = 0
+        async for event in boss.watch(run.id):
+            planned += isinstance(event, ch.events.RetryPlanned)
+            if planned == len(WORDS):
+                break
+        result = await boss.look(run.id)
+        assert result.tasks["each"].state == "retrying"
+        text = "\n".join(map(line_text, shown(FoundRun(result, "running"), "runs.db")))
+        await boss.cancel(run.id)
+    assert "↻ each  to be tried again" in text
+    assert "  ↻ each " in text.partition("timeline:")[2]
+    assert "missing: each (to be tried again)" in text
+    assert "0 of 3 items done, 3 to be tried again" in text
+    assert "3 of its 3 items (each[0] for its next try at " in text
+    assert "after network: connection refused)" in text
 
 
 def test_progress_of_a_resumed_run_counts_no_items_that_it_does_not_know() -> None:

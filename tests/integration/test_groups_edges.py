@@ -157,6 +157,38 @@ async def test_show_tells_who_said_what_to_whom(tmp_path: Path) -> None:
     assert not any(line.strip() == "Talk" for line in lines)
 
 
+async def test_the_answer_is_the_last_message_also_if_a_member_failed_after_it() -> None:
+    async def away(brief: ch.Brief) -> str:
+        raise ch.WorkerError("on holiday", kind="denied")
+
+    crew = group(member("ann", "There is soup."), ch.FunctionWorker(away, "bob", "Is away"))
+    result = await crew.send("What shall we eat?")
+    assert result.output == result.answer.text == result.run.output == "There is soup."
+    assert [gap.task for gap in result.gaps] == ["t2"]
+    lines = list(map(line_text, shown(FoundRun(result.run, "partial"), "runs.db")))
+    assert lines[lines.index("\nanswer:") + 1].splitlines()[0] == "There is soup."
+
+
+async def test_the_answer_has_no_word_that_ends_the_conversation_wherever_it_is_read() -> None:
+    pick = json.dumps({"next": "ann", "why": "it fits"})
+    manager = DynamicManager(ch.ScriptedModel([pick]), termination_token="DONE!")
+    result = await group(member("ann", "Soup. DONE!"), manager=manager).send("What shall we eat?")
+    assert result.output == result.answer.text == "Soup."
+
+
+async def test_a_plan_with_arguments_like_those_of_a_turn_is_no_conversation() -> None:
+    task = ch.Task(id="t", description="Go", worker="ann", args={"turn": "left", "reply_to": "me"})
+    async with ch.Supervisor([member("ann")]) as boss:
+        assert (await boss.run(ch.Plan(goal="Go", tasks=[task]))).output == "here"
+
+
+async def test_a_timeline_has_one_row_for_all_that_was_planned() -> None:
+    result = await group(manager=RoundRobinManager(max_turns=4)).send("Talk")
+    lines = list(map(line_text, shown(FoundRun(result.run, "succeeded"), "runs.db")))
+    rows = lines[lines.index("timeline:") + 1 :]
+    assert [row.split()[1] for row in rows[:5]] == ["planning", "t1", "t2", "t3", "t4"]
+
+
 async def test_show_tells_what_a_manager_asked_and_what_was_answered() -> None:
     asked = ToolCall("1", "assign_to_all", json.dumps({"message": "What time is it?"}))
     end = ToolCall("2", "finish", json.dumps({"answer": "Nine"}))

@@ -229,10 +229,12 @@ def test_j4_a_posted_run_that_kills_its_leaders_is_parked_by_name(tmp_path: Path
     assert f"run_parked run={run}" in ends[2].stderr
     told = CliRunner().invoke(main, ["status", "--journal", str(database)])
     assert f"{run}  parked" in told.stdout
-    assert f"chargehand resume {run} tries it again" in told.stdout
+    way_out = f"chargehand resume {run} --journal {database} --crew FILE.py:NAME tries it again"
+    assert way_out in told.stdout
     shown = CliRunner().invoke(main, ["show", run, "--journal", str(database)]).stdout
     assert f"run {run}: parked" in shown
     assert "it is parked: 2 processes" in shown
+    assert way_out in shown
     assert "leads it" not in shown
 
     async def resume() -> ch.RunResult:
@@ -370,7 +372,7 @@ def test_verify_reads_boards_with_a_name_too(tmp_path: Path) -> None:
 
     asyncio.run(posted())
     whole = CliRunner().invoke(main, ["verify", "--journal", str(database)])
-    assert "0 of 0 runs and 1 of 1 named boards are whole" in whole.stderr
+    assert "0 of 0 runs and 1 of 1 named boards are intact" in whole.stderr
     _spoil(database, "board:market")
     told = CliRunner().invoke(main, ["verify", "--journal", str(database)])
     assert told.exit_code == 1

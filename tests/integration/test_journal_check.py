@@ -68,7 +68,7 @@ def test_a_check_of_a_damaged_journal_changes_nothing_and_it_is_refused_as_befor
         told = command("verify", journal=path)
         assert told.exit_code == 1, told.output
         assert "the journal as a whole" in told.stdout
-        assert "nothing is wrong" not in told.stderr
+        assert "no damage found" not in told.stderr
         assert files_in(tmp_path) == before
     with pytest.raises(JournalDamaged):
         open_journal(path)
@@ -79,12 +79,13 @@ def test_a_journal_with_a_lost_tail_counts_only_its_runs(tmp_path: Path) -> None
     append(path, "a")
     roll_back(path)
     assert (
-        "1 of 1 runs are whole; the journal as a whole is" in command("verify", journal=path).stderr
+        "1 of 1 runs are intact; the journal as a whole is"
+        in command("verify", journal=path).stderr
     )
     assert command("verify", "run", journal=path).exit_code == 1
     assert "the nearest are run" in command("verify", "ru-n", journal=path).stderr
     asyncio.run(_accept(path))
-    assert "1 of 1 runs are whole; nothing is wrong" in command("verify", journal=path).stderr
+    assert "1 of 1 runs are intact; no damage found" in command("verify", journal=path).stderr
 
 
 async def _accept(path: Path) -> None:

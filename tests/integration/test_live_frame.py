@@ -1,11 +1,13 @@
 """The live view as a pure function: what is known of a run, and the lines of a terminal of any size."""
 
+import json
 import random
 import re
 import unicodedata
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.cli.live_screen import LiveScreen
@@ -202,6 +204,122 @@ def test_a_question_is_pinned_with_its_choices_and_what_waits_behind_it() -> Non
     assert not any("▲" in line for line in shown(state))
 
 
+MANY = Question(id="q", text="Which?", choices=tuple(f"option {n}" for n in range(1, 31)))
+
+
+def panel_of(question: Question, size: tuple[int, int] = (80, 24), scrolled: int = 0) -> list[str]:
+    """The rows of an open question, without their edge, from its first row to the line that is typed."""
+    state = state_of(requested(), tasks_of("a"), started("a"))
+    pinned = OpenQuestion(question=question, task="a", scrolled=scrolled)
+    rows = [row for row in shown(state, *size, asked=pinned) if row.startswith("▌ ")]
+    assert rows[-1] == "▌ › █"
+    return [row.removeprefix("▌ ") for row in rows[:-1]]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10), (120, 30)])
+def test_every_choice_can_be_scrolled_into_sight(size: tuple[int, int]) -> None:
+    """The first ones come first, and it is said how many rows are missing and which key shows them."""
+    first = panel_of(MANY, size)
+    assert first[:2] == ["Which?", "1  option 1"]
+    left = 31 - (len(first) - 1)
+    assert first[-1] == f"… {left} more rows: ↓"
+    seen = {row for n in range(32) for row in panel_of(MANY, size, n)}
+    assert {f"{n}  option {n}" for n in range(1, 31)} <= seen
+    last = panel_of(MANY, size, 99)
+    assert last[-2:] == ["30  option 30", f"… {left} rows above: ↑"]
+    assert panel_of(MANY, (120, 40))[-1] == "30  option 30"
+
+
+def test_a_question_is_scrolled_by_rows_and_pages_and_no_further_than_its_ends() -> None:
+    state = state_of(requested(), tasks_of("a"), started("a"))
+    pinned = OpenQuestion(question=MANY, task="a")
+    frame = LiveFrame(state=state, now=at(10), asked=pinned)
+    page = len(panel_of(MANY)) - 1
+    assert [frame.scrolled(1), frame.scrolled(-1), frame.scrolled(1, pages=True)] == [
+        1,
+        0,
+        min(page, 31 - page),
+    ]
+    pinned.scrolled = 5
+    assert frame.scrolled(-1) == 4
+    assert frame.scrolled(99) == 31 - page
+    pinned.scrolled = 99
+    assert frame.scrolled(-1) == 31 - page - 1
+    assert LiveFrame(state=state, now=at(10)).scrolled(1) == 0
+
+
+def test_a_long_choice_goes_on_in_the_next_row() -> None:
+    long = "nobody: leave the phone on the desk, and put a note on the door that says when"
+    question = Question(id="q", text="Who?", choices=("ada", f"{long} somebody is back"))
+    assert panel_of(question) == [
+        "Who?",
+        "1  ada",
+        f"2  {long[:-10]}",
+        "   says when somebody is back",
+    ]
+
+
+@pytest.mark.parametrize(("size", "least"), [((120, 40), 20), ((80, 24), 5)])
+def test_a_call_to_approve_shows_as_many_arguments_as_fit_and_what_shows_the_rest(
+    size: tuple[int, int], least: int
+) -> None:
+    """How it is answered stays in sight."""
+    call = {"body": "\n".join(f"line {n}" for n in range(40)), "to": "eva"}
+    evidence = Value.of({"tool": "mail", "arguments": json.dumps(call)})
+    question = Question(
+        id="q",
+        text="May w call mail?",
+        about="approval",
+        choices=("approve", "reject"),
+        evidence=evidence,
+    )
+    rows = panel_of(question, size)
+    assert '    "to": "eva",' in rows
+    assert sum("line " in row for row in rows) > least
+    assert re.fullmatch(r"… \d+ more rows: ↓ · e shows all", rows[-3])
+    assert rows[-2:] == ["1  approve", "2  reject"]
+    everything = [row for n in range(60) for row in panel_of(question, size, n)]
+    assert all(any(f"line {n}" in row for row in everything) for n in range(40))
+
+
+def test_a_task_that_is_never_tried_again_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the sign of a failure. One that is tried again says so at once."""
+    screen, denied = LiveScreen(), Failed(kind=ErrorClass.DENIED, message="closed")
+
+    def failed(task: str, attempt: int = 1) -> Event:
+        return events.AttemptFinished(task=task, attempt=attempt, outcome=denied, at=at(2))
+
+    for event in (
+        requested(),
+        tasks_of("a", "b", "c"),
+        started("a"),
+        failed("a"),
+        events.TaskFailed(task="a", cause=denied, at=at(2)),
+        started("b"),
+        failed("b"),
+        events.RetryPlanned(task="b", attempt=2, due_at=at(3), at=at(2)),
+        started("b", 3),
+        failed("b", 2),
+        events.TaskFailed(task="b", cause=denied, at=at(4)),
+        started("c"),
+        failed("c"),
+        events.TaskFailed(task="c", cause=replace(denied, message="no time"), at=at(4)),
+    ):
+        screen.hear(event)
+    screen.close()
+    told = capsys.readouterr().err.replace("\x1b[?2026h", "").replace("\x1b[?2026l", "")
+    assert told.splitlines() == [
+        "✗ gave up on a after 1.0s: denied: closed",
+        "↻ b failed after 1.0s: denied: closed",
+        "↻ b is tried again in 1.0s",
+        "✗ gave up on b: denied: closed",
+        "✗ c failed after 1.0s: denied: closed",
+        "✗ gave up on c: denied: no time",
+    ]
+
+
 def test_items_of_a_mapped_task_are_one_line_with_a_bar() -> None:
     task = ch.Task(id="m", description="Do each", worker="w", for_each=[1, 2, 3, 4])
     listed = events.ItemsListed(task="m", first=0, items=tuple(map(Value.of, range(4))), at=BEGAN)
@@ -212,6 +330,49 @@ def test_items_of_a_mapped_task_are_one_line_with_a_bar() -> None:
     running = [line for line in shown(state) if "◐" in line]
     assert len(running) == 1
     assert "█████░░░░░ 2 of 4 items done" in running[0]
+
+
+def mapped_over(count: int) -> list[Event]:
+    """The beginning of a run whose only task is done for so many items."""
+    items = list(range(count))
+    task = ch.Task(id="m", description="Do each", worker="w", for_each=items)
+    listed = events.ItemsListed(task="m", first=0, items=tuple(map(Value.of, items)), at=BEGAN)
+    plan = events.PlanAdopted(plan=ch.Plan(goal="g", tasks=[task]), at=BEGAN)
+    return [requested(), plan, listed]
+
+
+def test_a_task_whose_items_wait_for_their_next_try_keeps_its_line_and_says_why() -> None:
+    failed = Failed(kind=ErrorClass.NETWORK, message="connection refused")
+    state = state_of(*mapped_over(2), started("m[0]"), started("m[1]"))
+    for task in ("m[0]", "m[1]"):
+        state.hear(events.AttemptFinished(task=task, attempt=1, outcome=failed, at=at(2)))
+    (line,) = [each for each in shown(state, 200) if each.startswith("  ↻ w")]
+    assert "0 of 2 items done, 2 to be tried again: network: connection refused" in line
+    state.hear(started("m[0]", 3))
+    (line,) = [each for each in shown(state, 200) if each.startswith("  ◐ w")]
+    assert "0 of 2 items done, 1 to be tried again" in line
+
+
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [
+        (events.AttemptPreempted(task="m[0]", attempt=1, at=at(2)), TaskState.READY),
+        (events.AttemptLost(task="m[0]", attempt=1, reason="", at=at(2)), TaskState.RETRYING),
+        (asks("m[0]", Question(id="q", text="Which?")), TaskState.ASKING),
+    ],
+)
+def test_a_task_is_shown_as_the_items_that_it_waits_for(event: Event, state: TaskState) -> None:
+    live = state_of(*mapped_over(2), started("m[0]"), event)
+    assert live.tasks["m"].state is state
+    live.hear(started("m[1]", 3))
+    assert live.tasks["m"].state is TaskState.RUNNING
+
+
+def test_a_task_that_is_done_in_part_has_a_mark_of_its_own() -> None:
+    part = Done(Value.of("x"), gaps=("item 1: no",))
+    ended = events.AttemptFinished(task="a", attempt=1, outcome=part, at=at(2))
+    state = state_of(requested(), tasks_of("a", "b"), started("a"), ended)
+    assert any("◧ a" in line for line in shown(state, 120, 40))
 
 
 def test_items_that_run_at_once_count_and_lost_attempts_do_not() -> None:
@@ -318,7 +479,7 @@ def test_a_burst_of_changes_keeps_every_finished_task_and_counts_what_it_leaves_
     notes = [each for each in lines if "note " in each]
     assert (len(notes), "note 39" in notes[-1]) == (40, True)
     assert [each for each in lines if "more lines" in each] == [
-        "· 10 more lines; chargehand trace has them all"
+        "· 10 more lines; to see all: chargehand trace"
     ]
 
 

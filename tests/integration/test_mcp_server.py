@@ -301,7 +301,7 @@ async def test_a_question_that_is_not_answered_stays_open_and_the_call_returns(
         again = told(await client.call_tool("result", {"run": reply["run"], "wait": True}))
         late = await client.call_tool("answer", answered)
     assert again["answer"] == "painted blue"
-    assert "was answered before, by" in refusal(late)
+    assert "was already answered by" in refusal(late)
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -666,7 +666,7 @@ async def test_without_a_token_nobody_else_is_served(host: str) -> None:
 def test_a_place_that_is_none_is_refused(place: str, alone: Path) -> None:
     result = CliRunner().invoke(main, ["mcp", "--http", place])
     assert result.exit_code == 2
-    assert "write HOST:PORT" in result.stderr
+    assert "must be HOST:PORT" in result.stderr
 
 
 def test_a_port_that_is_taken_is_named(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:

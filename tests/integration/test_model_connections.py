@@ -159,6 +159,38 @@ async def test_a_stream_has_the_same_bound_as_a_whole_reply(
             await stream(model)
 
 
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("head", "drip"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"a"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", b" "),
+    ],
+    ids=["interim replies", "a header", "a body"],
+)
+async def test_what_trickles_in_for_ever_is_given_up_in_time(
+    is_streamed: bool, head: bytes, drip: bytes
+) -> None:
+    """A limit on silence never strikes while single bytes arrive."""
+    gone = asyncio.Event()
+
+    async def answer(_: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(head)
+        while not gone.is_set():
+            writer.write(drip)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        return False
+
+    limit = timedelta(seconds=0.2)
+    timeouts = ModelTimeouts(answer=limit, silence=limit, total=timedelta(seconds=1))
+    async with serving(answer, timeouts=timeouts) as (model, _):
+        with pytest.raises(ModelTooSlow, match=r"took longer|fell silent"):
+            await asyncio.wait_for(stream(model) if is_streamed else model.ask(REQUEST), 5)
+        gone.set()
+
+
 @pytest.mark.parametrize(
     ("timeouts", "words"),
     [

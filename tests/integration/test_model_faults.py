@@ -366,7 +366,8 @@ async def test_d4_a_reply_that_stalls_is_given_up_in_time(
     timeouts = ModelTimeouts(answer=limit) if way is asked else ModelTimeouts(silence=limit)
     server.say(Cut(say=Say(text="a reply of some length"), at=at, then="stall"))
     model = opened(protocol, server.url, timeouts=timeouts)
-    taken = await taken_by(way(model), ModelTooSlow, "fell silent")
+    words = "took longer .*timeouts.answer, now 0.2 s" if way is asked else "fell silent"
+    taken = await taken_by(way(model), ModelTooSlow, words)
     assert 0.1 < taken < 1.2
     assert len(server.requests) == 1
     await asyncio.wait_for(server.hung_up.wait(), 5)

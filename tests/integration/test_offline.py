@@ -29,6 +29,7 @@ from chargehand.models.base import (
 from chargehand.models.offline import OfflineModel, open_model
 from chargehand.models.offline.worker_choice import Team
 from chargehand.models.open_model import open_model as open_any
+from chargehand.roles.data_fences import with_notes
 from chargehand.settings import Choice, supervisor_for
 from chargehand.tools.files import FileTools, files
 from chargehand.tools.safe_open import Roots
@@ -661,6 +662,13 @@ async def planned(request: str, *workers: str) -> list[dict[str, Any]]:
         assert set(task["needs"]) <= earlier
         earlier.add(task["id"])
     return tasks
+
+
+async def test_a_note_on_a_plan_that_was_sent_back_is_no_task() -> None:
+    """Rules cannot follow it, so the plan comes back as it was."""
+    workers, request = ("researcher", "analyst"), "Find complaints about the lamp"
+    first = await planned(request, *workers)
+    assert await planned(with_notes(request, ["one task please", "shorter"]), *workers) == first
 
 
 async def test_a_request_is_planned_clause_by_clause() -> None:

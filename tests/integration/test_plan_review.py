@@ -3,7 +3,12 @@
 import json
 from typing import Any
 
+import msgspec
+
 import chargehand as ch
+from chargehand.facts.value import Value
+from chargehand.presentation.question_words import evidence_lines
+from chargehand.roles.plan_review import PlanProposal
 from chargehand.testing import run_virtual
 
 TASK = {"id": "t1", "description": "Find the height of the tower", "worker": "finder", "needs": []}
@@ -88,6 +93,45 @@ def test_a_change_that_comes_back_unchanged_is_asked_about_again() -> None:
             assert (await run.wait()).tasks["t2"].output == "324 m"
 
     run_virtual(work())
+
+
+def test_whoever_sends_a_plan_back_is_told_if_that_has_changed_nothing() -> None:
+    shorter = {**PLAN, "goal": "A tower"}
+
+    async def work() -> None:
+        boss, _ = boss_with(*map(json.dumps, (PLAN, PLAN, shorter)))
+        async with boss:
+            run = await boss.submit("How high is the tower?", review=True)
+            known: list[str] = []
+            told = []
+            for note in ("shorter", "much shorter", "reject"):
+                question = await next_question(boss, run.id, *known)
+                known.append(question.id)
+                told.append("Your note has changed nothing" in question.text)
+                await boss.answer(question.id, note)
+            assert told == [False, True, False]
+            await run.wait()
+
+    run_virtual(work())
+
+
+def test_a_change_of_the_plan_is_shown_without_a_goal_of_its_own() -> None:
+    change = PlanProposal(
+        plan=ch.Plan(goal="", tasks=[ch.Task(id="t2", description="Find the year", worker="w")]),
+        removed=("t1",),
+        reason="the year, too",
+        is_change=True,
+    )
+    question = ch.Question(
+        id="r1:@plan:1", text="Go?", about="plan", evidence=Value.of(msgspec.to_builtins(change))
+    )
+    assert evidence_lines(question) == [
+        "because the year, too",
+        "1 new task:",
+        "  t2  w",
+        "      Find the year",
+        "removed: t1",
+    ]
 
 
 def test_the_same_faulty_plan_sent_twice_comes_back_twice() -> None:

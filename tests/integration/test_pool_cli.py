@@ -1,7 +1,10 @@
 """The command line shows a request of a pool, and reaches it, as it does any run."""
 
 import json
+import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -49,7 +52,7 @@ def test_a_request_is_shown_with_what_it_waits_for(journal: str, request_id: str
     shown = chargehand(journal, "show", request_id).output
     assert "t2  waiting for an answer, ann" in shown
     assert "no line" in shown
-    assert "nobody leads it" in shown
+    assert "no single process leads it" in shown
     assert "resume" not in shown
 
 
@@ -69,9 +72,46 @@ def test_what_failed_is_answered_and_done_by_whoever_comes(journal: str, request
     assert "succeeded" in chargehand(journal, "show", request_id).output
 
 
+def test_an_answered_request_says_which_worker_must_run_again(
+    journal: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def ask(brief: ch.Brief) -> Any:
+        return brief.wait(brief.ask("Which team?", choices=["red", "blue"]))
+
+    with SharedMemoryPool(journal) as pool:
+        (task,) = SupervisorAgent(None, pool).delegate("Route the ticket", ["ann"])
+        WorkerAgent(None, pool, "ann", work=ask).execute_next()
+        gap = SupervisorAgent(None, pool).aggregate_results(task["request_id"])["gaps"][0]
+    assert gap["why"].startswith(f"it waits for an answer to {task['request_id']}:t1:")
+    (command,) = re.findall(r"end the wait with: chargehand (.*)", caplog.text)
+    told = CliRunner().invoke(main, ["red" if w == "TEXT" else w for w in shlex.split(command)])
+    goes_on = "it continues when a process runs worker 'ann' of its pool again"
+    assert goes_on in told.output
+    shown, status = (
+        chargehand(journal, *words).output for words in (("show", "last"), ("status",))
+    )
+    for output in (shown, status):
+        assert goes_on in output
+        assert "waits for" not in output
+        assert "waiting for" not in output
+    assert "running  1 answered" in status
+    with SharedMemoryPool(journal) as pool:
+        assert WorkerAgent(None, pool, "ann", work=ask).serve(task["request_id"]) == 1
+    assert "succeeded" in chargehand(journal, "show", "last").output
+
+
+def test_a_failed_task_of_a_pool_says_what_it_waits_for(journal: str, request_id: str) -> None:
+    with SharedMemoryPool(journal) as pool:
+        gaps = SupervisorAgent(None, pool).aggregate_results(request_id)["gaps"]
+    (failed,) = [gap for gap in gaps if gap["status"] == "failed"]
+    (question,) = json.loads(chargehand(journal, "show", request_id, "--json").output)["questions"]
+    way_out = f"it waits for reassign_task or an answer to {question['id']}"
+    assert failed["why"] == f"network: no line; {way_out}"
+
+
 def test_a_request_is_answered_from_what_there_is(journal: str, request_id: str) -> None:
     told = chargehand(journal, "cancel", request_id, "--answer-now")
-    assert "as soon as an agent of its pool looks at it" in told.output
+    assert "as soon as an agent of its pool sees this" in told.output
     with SharedMemoryPool(journal) as pool:
         assert SupervisorAgent(None, pool).aggregate_results(request_id)["status"] == "partial"
 

@@ -96,7 +96,7 @@ def test_a_journal_that_cannot_be_brought_below_a_size_says_why(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "fact"),
     [
-        ([], "say what is to go"),
+        ([], "say what to delete"),
         (["--older-than", "soon"], "not a length of time"),
         (["--older-than", "30"], "or 30d"),
         (["--keep", "-1"], "--keep"),

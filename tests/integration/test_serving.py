@@ -109,7 +109,7 @@ def test_a_submitted_run_is_seen_and_cancelled_before_anybody_takes_it_up(place:
     shown = chargehand(place, "show", run[:6], "--journal", "runs.db").stdout
     assert f"run {run}: submitted" in shown
     assert "Do the first thing" in shown
-    assert "it waits for a supervisor to start it" in shown
+    assert "it is waiting for a server to start it" in shown
     assert f"chargehand cancel {run} --journal runs.db" in shown
     cancelled = chargehand(place, "cancel", "last", "--journal", "runs.db")
     assert f"run {run} has ended: cancelled" in cancelled.stderr
@@ -155,7 +155,7 @@ def test_status_says_who_leads_and_who_stands_by_and_since_when(place: Path) -> 
         # The second was killed too, and nobody is left.
         assert told(place, "runs")[0]["status"] == "interrupted"
         shown = chargehand(place, "show", run, "--journal", "runs.db").stdout
-        assert "no process leads it; go on with: chargehand resume" in shown
+        assert "no process leads it; continue it with: chargehand resume" in shown
 
 
 def test_runs_that_a_server_lacks_the_workers_for_are_named_and_never_taken(place: Path) -> None:
@@ -361,7 +361,7 @@ def test_run_leads_here_what_a_server_would_do_otherwise_and_says_why(
     with serving(place, "team" if "crew.py:team" in flags else "boss"):
         done = chargehand(place, "run", "--plan", "clerk.json", *flags)
         assert (done.returncode, done.stdout) == (0, "did t0\n"), done.stderr
-        assert "; --here leads it here" not in done.stderr
+        assert "; to lead it here, use --here" not in done.stderr
         assert ("led here: " in done.stderr) is bool(why)
         assert why in done.stderr
         assert leaders(place, run_in(done.stderr)) != [
@@ -405,7 +405,7 @@ def test_ctrl_c_ends_the_following_and_not_the_run(place: Path) -> None:
         assert (follower.returncode, out) == (130, "")  # the answer is still to come
         assert "missing" not in rest
         run = run_in(heard)
-        assert f"the run goes on; follow it again:  chargehand watch {run}" in rest
+        assert f"the run continues; follow it again with:  chargehand watch {run}" in rest
         assert told(place, "runs")[0]["status"] == "running"
         (place / "go").touch()
         assert chargehand(place, "watch", run, "--journal", "runs.db").stdout == "did t0 at last\n"
@@ -417,14 +417,14 @@ def test_who_follows_is_told_that_no_process_leads_the_run_any_more(place: Path)
         heard = read_until(follower, "t0 started")
         server.kill()
         heard += read_until(follower, "is gone")
-        assert f"go on with:  chargehand resume {run_in(heard)} --crew crew.py:boss" in heard
+        assert f"continue it with:  chargehand resume {run_in(heard)} --crew crew.py:boss" in heard
         watcher = start(place, "watch", "last", "--journal", "runs.db")
         read_until(watcher, "t0 started")
         watcher.send_signal(signal.SIGINT)
         _, rest = watcher.communicate(timeout=20)
-        assert "is gone; start one that serves" in rest
-        assert "the run goes on" not in rest
-        assert f"follow it again:  chargehand watch {run_in(heard)}" in rest
+        assert "is gone; start a server" in rest
+        assert "the run continues" not in rest
+        assert f"follow it again with:  chargehand watch {run_in(heard)}" in rest
     with serving(place):
         (place / "go").touch()
         out, _ = follower.communicate(timeout=30)
@@ -463,7 +463,7 @@ def test_an_urgent_run_from_one_terminal_preempts_that_of_another(place: Path) -
         urgent = submitted(place, "clerk", "--priority", "9")
         second = chargehand(place, "watch", urgent, "--journal", "runs.db")
         assert (second.returncode, second.stdout) == (0, "did t0\n")
-        read_until(first, "t0 stopped for now, and goes on from there later")
+        read_until(first, "t0 stopped for now; it will continue from there later")
         read_until(first, "t0 started by slow, attempt 2")
         (place / "go").touch()
         out, _ = first.communicate(timeout=30)
@@ -500,7 +500,7 @@ def test_submit_says_when_nobody_can_take_the_run_up(place: Path) -> None:
         (("serve", "--crew", "crew.py:nobody"), "nobody"),
         (("submit", "--plan", "clerk.json", "--crew", "crew.toml"), "crew.toml"),
         (("submit", "--plan", "smith.json", "--crew", "crew.py:boss"), "smith"),
-        (("submit", "--crew", "crew.py:boss"), "either a REQUEST, or --plan FILE"),
+        (("submit", "--crew", "crew.py:boss"), "give a REQUEST or --plan FILE"),
         (("watch", "r123"), "holds no runs"),
     ],
 )

@@ -51,6 +51,35 @@ def other_plan(goal: str) -> ch.Plan:
     return ch.Plan(goal=goal, tasks=[task])
 
 
+async def test_a_conflict_names_the_run_of_the_key_and_what_differs(place: Path | None) -> None:
+    @ch.worker("librarian", "Finds facts about books")
+    async def look_up(_: ch.Brief) -> str:
+        return "135 chapters"
+
+    plan = make_plan(make_task("a", "librarian"), make_task("b", "librarian"))
+    longer = make_plan(make_task("a", "librarian"), make_task("c", "librarian"))
+    async with ch.Supervisor([look_up], model="offline", journal=place) as boss:
+        known = {
+            "planned": await boss.run(plan, key="planned"),
+            "asked": await boss.run(WORDS, key="asked"),
+        }
+        for key, other, differs in (
+            ("planned", longer, "another plan (it differs in tasks b, c)"),
+            ("planned", other_plan("Other"), f"another request ({plan.goal!r}, and now 'Other')"),
+            ("planned", WORDS, "a plan, and now with a request without a plan"),
+            ("asked", "Find Emma", f"another request ({WORDS!r}, and now 'Find Emma')"),
+            (
+                "asked",
+                f"{WORDS}, and tell what it is about in one sentence of at most fifty words",
+                "another request ('…out Moby-Dick in the catalogue', and now '…out Moby-Dick in the catalogue, and tell what it is about in…')",
+            ),
+        ):
+            with pytest.raises(ch.errors.KeyConflict) as refused:
+                await boss.run(other, key=key)
+            assert (refused.value.run, refused.value.differs) == (known[key].id, differs)
+            assert f"for run {known[key].id} with {differs}; use a new key" in str(refused.value)
+
+
 async def test_a_key_in_use_for_another_request_is_a_conflict_and_the_live_run_goes_on(
     place: Path | None,
 ) -> None:

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -32,6 +34,10 @@ async def wait(brief):
 async def ask(brief):
     return await brief.ask("Which colour?", choices=["red", "blue"])
 
+@ch.worker("chooser", "Asks a person for one of many")
+async def choose(brief):
+    return await brief.ask("Which?", choices=[f"number {n} of 40" for n in range(1, 41)])
+
 @ch.worker("talker", "Asks a person for a text")
 async def talk(brief):
     return await brief.ask("What is it called?")
@@ -45,7 +51,7 @@ async def quick(brief):
     return brief.task.id
 
 model = ch.ScriptedModel(['{"can_answer": true, "answer": "blue"}'])
-boss = ch.Supervisor([wait, ask, talk, evil, quick], model=model, limits=ch.Limits(tasks=5000))
+boss = ch.Supervisor([wait, ask, choose, talk, evil, quick], model=model, limits=ch.Limits(tasks=5000))
 """
 
 
@@ -120,7 +126,7 @@ def test_interrupted_twice_it_cancels(place: Path) -> None:
         shown.type("\x03")
         assert shown.finish() == 130
         text = shown.everything()
-        assert "interrupted twice: cancelling" in text
+        assert "interrupted twice: cancelling the run" in text
         assert re.search(r"status +cancelled", text)
         assert "█" not in shown.shown()  # no view is left behind
 
@@ -225,6 +231,55 @@ def test_a_smaller_terminal_gets_a_smaller_view(place: Path) -> None:
         assert shown.finish() == 0
 
 
+def test_keys_scroll_a_question_that_does_not_fit(place: Path) -> None:
+    """The arrows by a row, Page Up and Page Down by all that is in sight; nothing of it is typed."""
+    with terminal(80, 16, place, *run_of(place, "chooser")) as shown:
+        assert "▌ 1  number 1 of 40" in shown.wait_for("more rows: ↓")
+        shown.type("\x1b[B\x1b[B")
+        shown.wait_for("2 rows above: ↑")
+        shown.type("\x1b[6~" * 9)
+        shown.wait_for(lambda text: "number 40 of 40" in text and "more rows" not in text)
+        shown.type("\x1b[5~" * 9)
+        assert "› █" in shown.wait_for("number 1 of 40")
+        shown.type("33\r")
+        assert shown.finish() == 0
+        assert "number 33 of 40" in shown.shown()
+
+
+@pytest.mark.parametrize("meanwhile", ["", "bg"])
+def test_a_shell_keeps_what_it_prints_while_the_run_is_suspended(
+    place: Path, meanwhile: str
+) -> None:
+    """Ctrl-Z takes the view away, `fg` paints it anew below, and keys are obeyed again."""
+    shell = which("bash")
+    if shell is None:
+        pytest.skip("needs bash")
+    bash = (shell, "--norc", "--noprofile", "-i")
+    command = shlex.join([*PROGRAM, *run_of(place, "waiter", "talker")])
+    with terminal(
+        80, 24, place, program=bash, PS1="$ ", BASH_SILENCE_DEPRECATION_WARNING="1"
+    ) as shown:
+        shown.wait_for("$")
+        shown.type(f"clear; {command}\n")
+        shown.wait_for("› █")
+        shown.type("\x1a")
+        stopped = shown.wait_for("Stopped")
+        assert "› █" not in stopped
+        shown.type("echo $((6 * 7)) is kept\n")
+        shown.wait_for("42 is kept")
+        if meanwhile:
+            shown.type("bg\n")
+            shown.wait_for("&\n")
+        shown.type("fg\n")
+        again = shown.wait_for(lambda text: "42 is kept" in text and "› █" in text)
+        assert again.index("42 is kept") < again.index("asks\n▌ What")
+        shown.type("Bob\r")
+        assert "Bob" in shown.wait_for("t2 was answered by")
+        assert "› Bob" not in shown.everything()
+        open_gate(place, "t1")
+        shown.wait_for("status    succeeded")
+
+
 def test_what_workers_say_cannot_touch_the_terminal(place: Path) -> None:
     with terminal(80, 24, place, *run_of(place, "evil")) as shown:
         assert shown.finish() == 0
@@ -299,7 +354,7 @@ def test_a_watched_run_is_shown_alike(place: Path) -> None:
         assert "✓ t1  quick" in shown.wait_for("◐ waiter  t2")
         shown.type("\x03")
         assert shown.finish() == 130
-        assert "the run goes on" in shown.everything()
+        assert "the run continues" in shown.everything()
     open_gate(place, "t2")
     leader.communicate(timeout=60)
     assert leader.returncode == 0
@@ -323,7 +378,7 @@ def test_the_keys_say_that_ctrl_c_leaves_a_run_that_another_process_leads(place:
         with terminal(80, 24, place, "watch", "last", "--journal", "runs.db") as shown:
             assert "Enter answers · e editor · Ctrl-C leaves" in shown.wait_for("› █")
             shown.type("1\r")
-            shown.wait_for("p pause · Ctrl-C leaves; the run goes on")
+            shown.wait_for("p pause · Ctrl-C leaves; the run continues")
             open_gate(place, "t2")
             assert shown.finish() == 0
     finally:

@@ -13,6 +13,7 @@ import chargehand as ch
 from chargehand.errors import QuestionTaken
 from chargehand.journal.base import Mail
 from chargehand.server.http.access_tokens import Scope
+from chargehand.server.http.question_routes import AnswerBody, answer_text
 from chargehand.server.http.run_directory import RunDirectory, RunStanding
 from chargehand.server.http.run_shapes import RunEntry
 from chargehand.testing import FakeClock, run_virtual
@@ -109,6 +110,17 @@ async def test_a_stream_resumes_behind_the_last_event(tmp_path: Path) -> None:
         ]
         assert heard == whole[3:]
         assert [f async for f in frames(served, run, after=whole[-1]["seq"])] == [("end", "", {})]
+
+
+@pytest.mark.parametrize("choices", [("10", "5", "1"), ("1 week", "soon")])
+def test_a_number_is_no_answer_where_the_choices_are_numbers(choices: tuple[str, ...]) -> None:
+    """It could mean the first choice, or the choice of that name."""
+    question = ch.Question(id="r1:a:1", text="How many?", choices=choices)
+    with pytest.raises(ch.UsageError, match="give the choice as a text"):
+        answer_text(question, AnswerBody(choice=1))
+    assert answer_text(question, AnswerBody(choice=choices[0])) == choices[0]
+    with pytest.raises(ch.UsageError, match="has no choice 3"):
+        answer_text(ch.Question(id="q", text="?", choices=("a", "b")), AnswerBody(choice=3))
 
 
 async def test_the_first_answer_counts_and_the_second_is_told_which(tmp_path: Path) -> None:
@@ -344,7 +356,7 @@ async def test_a_question_is_answered_by_http_and_by_the_command_line_and_the_fi
         await other.close()
 
 
-async def test_a_task_over_items_runs_while_they_do_and_its_estimate_counts_them(
+async def test_a_task_over_items_asks_while_they_do_and_its_estimate_counts_them(
     tmp_path: Path,
 ) -> None:
     limits = ch.Limits(parallel=1)
@@ -353,7 +365,7 @@ async def test_a_task_over_items_runs_while_they_do_and_its_estimate_counts_them
         run = await served.submit(task("each", "asker", for_each=[1, 2, 3], expect=10.0))
         snapshot = await served.until(run, "waiting")
         (row,) = [row for row in snapshot["tasks"] if row["id"] == "each"]
-        assert (row["state"], row["worker"]) == ("running", "asker")
+        assert (row["state"], row["worker"]) == ("needs", "asker")
         assert snapshot["estimates"]["each"] == 30
         assert (await served.get(f"runs/{run}/plan"))["editable"] == []
         await served.post(f"runs/{run}/cancel", {})

@@ -55,6 +55,11 @@ export function hasPick(question: Question): boolean {
   return !isPlain && question.default !== null && question.default !== undefined;
 }
 
+/** Whether the keys 1–9 stand for choices: not where a choice is a number itself, for `1` would mean two of them. */
+export function isNumbered(choices: readonly string[]): boolean {
+  return !choices.some((choice) => /^[^\p{L}\p{N}_]*\p{Nd}/u.test(choice));
+}
+
 const CHOICE_WORDS: Record<string, string> = { approve: "Approve", reject: "Reject and revise" };
 const BUDGET_CHOICES: Record<string, string> = { stop: "Stop, and answer with what there is" };
 
@@ -222,8 +227,9 @@ function Ways({ question }: { question: Question }) {
   const numbered = question.choices;
   // Only what the supervisor recommends stands out. What counts if nobody answers is no recommendation.
   const pick = hasPick(question) ? question.default : null;
+  const keyed = isNumbered(numbered) ? 9 : 0;
   const map = Object.fromEntries(
-    numbered.slice(0, 9).map((choice, index) => [String(index + 1), () => send(choice)]),
+    numbered.slice(0, keyed).map((choice, index) => [String(index + 1), () => send(choice)]),
   );
   useKeys(question.kind === "plan" ? {} : map);
   if (question.kind === "plan")
@@ -244,7 +250,7 @@ function Ways({ question }: { question: Question }) {
               key={choice}
               kind={choice === pick ? "needs" : "plain"}
               onClick={() => send(choice)}
-              {...(index < 9 ? { hotkey: String(index + 1) } : {})}
+              {...(index < keyed ? { hotkey: String(index + 1) } : {})}
             >
               {choiceWords(question, choice)}
             </Button>

@@ -473,11 +473,17 @@ export class RunModel {
     }
   }
 
-  /** An item failed and waits for its next try. If none of the others is at work, nor is the task. */
-  itemFailed(task: string): void {
-    const counts = this.items[task];
-    if (counts?.running === 0 && counts.done + counts.failed < counts.total && this.isRunning(task))
-      this.change(task, { state: "retrying" });
+  /** A task is not worked on any more, and waits. One that waits for its items does, once none of these is at work. */
+  waitsNow(task: string, state: TaskState, why: string, at: string): void {
+    const mapped = ITEM.exec(task)?.[1];
+    if (mapped === undefined) {
+      this.change(task, { state, why });
+      return;
+    }
+    this.countItem(mapped, { running: -1 }, at);
+    const counts = this.items[mapped];
+    if (counts && counts.running <= 0 && counts.done + counts.failed < counts.total && this.isRunning(mapped))
+      this.change(mapped, { state, why });
   }
 
   private isRunning(task: string): boolean {
@@ -617,16 +623,14 @@ function finishAttempt(model: RunModel, event: RunEvent): void {
     else model.settle(task, { state: "done", seconds, error: null, gaps: outcome.gaps ?? [] }, event.at);
   } else if (outcome.is === "needs_input") {
     model.end(task, attempt, "needs", event.at);
-    model.change(task, { state: "needs", seconds: model.worked(task), why: outcome.question?.text ?? "" });
+    model.change(task, { seconds: model.worked(task) });
+    model.waitsNow(task, "needs", outcome.question?.text ?? "", event.at);
     if (outcome.question) model.ask(task, outcome.question, event.at);
   } else {
     const error = { kind: outcome.kind ?? "cancelled", message: outcome.message ?? outcome.reason ?? "" };
     const ending = outcome.is === "cancelled" ? "cancelled" : "failed";
     model.end(task, attempt, ending, event.at, `${error.kind}: ${error.message}`);
-    if (item) {
-      model.countItem(item[1] as string, { running: -1 }, event.at);
-      model.itemFailed(item[1] as string);
-    }
+    if (item) model.waitsNow(task, "retrying", `${error.kind}: ${error.message}`, event.at);
     // What becomes of it is said by a later event: RetryPlanned, PersonAsked or TaskFailed.
     model.change(task, {
       state: outcome.is === "cancelled" ? "cancelled" : "retrying",
@@ -708,15 +712,15 @@ const HANDLERS: Record<string, Handler> = {
   AttemptFinished: finishAttempt,
   AttemptLost(model, event) {
     model.end(text(event.task), Number(event.attempt), "lost", event.at, text(event.reason));
-    model.change(text(event.task), { state: "retrying", why: text(event.reason) });
+    model.waitsNow(text(event.task), "retrying", text(event.reason), event.at);
   },
   AttemptPreempted(model, event) {
     model.end(text(event.task), Number(event.attempt), "preempted", event.at);
-    model.change(text(event.task), { state: "ready", why: "preempted by a more urgent task" });
+    model.waitsNow(text(event.task), "ready", "preempted by a more urgent task", event.at);
   },
   AttemptParked(model, event) {
     model.end(text(event.task), Number(event.attempt), "parked", event.at);
-    model.change(text(event.task), { state: "retrying", why: text(event.why) });
+    model.waitsNow(text(event.task), "retrying", text(event.why), event.at);
   },
   RetryPlanned(model, event) {
     const worker = text(event.worker);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { waitsBehindAll } from "../src/frame";
 import { attemptWords } from "../src/pages/panel";
-import { answerWords, hasPick, questionWords } from "../src/question_card";
+import { answerWords, hasPick, isNumbered, questionWords } from "../src/question_card";
 import { RunModel } from "../src/store";
 import type { Question } from "../src/types";
 
@@ -27,6 +27,14 @@ describe("a question", () => {
     expect(hasPick(question({ kind: "review", default: "retry" }))).toBe(true);
     expect(hasPick(question({ kind: "review" }))).toBe(false);
     expect(hasPick(question({ kind: "budget", default: "stop" }))).toBe(false);
+  });
+
+  it("has keys for its choices unless one of them begins with a number", () => {
+    expect(isNumbered(["red", "blue", "v2"])).toBe(true);
+    expect(isNumbered([])).toBe(true);
+    expect(isNumbered(["10", "5", "1"])).toBe(false);
+    expect(isNumbered(["soon", "1 week"])).toBe(false);
+    expect(isNumbered(["$20", "-1"])).toBe(false);
   });
 
   it("about a plan tells in words what was answered, and repeats no plan", () => {

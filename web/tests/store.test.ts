@@ -95,6 +95,29 @@ describe("a run folded from its events", () => {
     ]);
     expect(upTo(8).run.tasks).toMatchObject({ running: 0, retrying: 1 });
     expect(upTo(8).attempts.map((row) => row.error)).toEqual(["network: down", "network: down"]);
+    expect(upTo(8).tasks.get("a")?.why).toBe("network: down");
+  });
+
+  it("does not count a task as running whose items were all stopped or wait for a person", () => {
+    const each = { goal: "g", tasks: [{ id: "a", description: "", worker: "reader", for_each: ["x"] }] };
+    const asks = { is: "needs_input", question: { id: "q1", text: "Which?" } };
+    for (const [event, state] of [
+      [["AttemptPreempted", { task: "a[0]", attempt: 1 }], "ready"],
+      [["AttemptLost", { task: "a[0]", attempt: 1, reason: "it died" }], "retrying"],
+      [["AttemptParked", { task: "a[0]", attempt: 1, why: "busy" }], "retrying"],
+      [["AttemptFinished", { task: "a[0]", attempt: 1, outcome: asks }], "needs"],
+    ] as [[string, Record<string, unknown>], string][]) {
+      const model = new RunModel("r1");
+      const steps: [string, Record<string, unknown>?][] = [
+        ["RunRequested", { request: "Do it" }],
+        ["PlanAdopted", { plan: each }],
+        ["ItemsListed", { task: "a", items: [{}] }],
+        ["AttemptStarted", { task: "a[0]", attempt: 1, worker: "reader" }],
+        event,
+      ];
+      for (const each of log(...steps)) model.apply(each);
+      expect(states(model)).toEqual({ a: state });
+    }
   });
 
   it("needs nobody any more once it is over", () => {

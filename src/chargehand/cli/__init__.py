@@ -23,36 +23,36 @@ _TO_BE_SET_RIGHT = (UsageError, JournalError, ModelDenied)
 #: by name, in the order of a first day's work: the module and the line in the list of commands
 COMMANDS = {
     "run": ("run", "Run a request and print the answer."),
-    "plan": ("plan", "Write a plan; look at it, edit it, check it."),
-    "simulate": ("simulate", "Say how long a plan will take, and with how many workers."),
+    "plan": ("plan", "Write a plan for a request, or edit and check a plan file."),
+    "simulate": ("simulate", "Estimate how long a plan will take and how many slots it needs."),
     "eval": ("eval", "Evaluate crews, prompts and models on a suite of cases."),
-    "serve": ("background_runs", "Stay, and lead runs that are submitted, or whose leader died."),
-    "tokens": ("web_options", "Make, list, rotate and revoke tokens of the HTTP API."),
-    "submit": ("background_runs", "Post a request to a supervisor that serves."),
-    "watch": ("background_runs", "Follow a run that any process leads."),
-    "resume": ("run", "Go on with a run that was interrupted."),
-    "runs": ("runs", "List the runs, the newest first."),
-    "status": ("status", "Say what runs, and what waits for what."),
-    "show": ("runs", "Show how a run stands, and its answer."),
-    "trace": ("runs", "Print all that happened in a run, as a tree or JSON."),
-    "talk": ("talk", "Print the messages of a group that talked."),
+    "serve": ("background_runs", "Start a server that leads submitted runs."),
+    "tokens": ("web_options", "Create, list, rotate and revoke tokens for the HTTP API."),
+    "submit": ("background_runs", "Submit a request to a server and return at once."),
+    "watch": ("background_runs", "Follow a run, whichever process leads it."),
+    "resume": ("run", "Resume an interrupted run."),
+    "runs": ("runs", "List runs, most recently changed first."),
+    "status": ("status", "List unfinished runs and what they are waiting for."),
+    "show": ("runs", "Show the state of a run: tasks, answer, open questions."),
+    "trace": ("runs", "Print everything that happened in a run, as a tree or JSON."),
+    "talk": ("talk", "Print the messages of a group conversation."),
     "notes": ("board", "Print the notes on the board of a run."),
     "blocks": ("board", "Print the blocks on the board of a run."),
-    "answer": ("run_control", "Answer a question that a run asks."),
-    "cancel": ("run_control", "End a run, or have its answer now."),
-    "pause": ("run_control", "Have a run start nothing new for now."),
-    "unpause": ("run_control", "Have a paused run go on."),
-    "steer": ("run_control", "Tell a run what else is wanted."),
-    "record": ("recordings", "Write a run to one file, to be kept or sent."),
-    "replay": ("recordings", "Compute every decision of a run again, and compare."),
-    "fork": ("fork", "Run a recorded run again from any event, with changes."),
-    "diff": ("recordings", "Compare two runs: plan, outcomes, answers, time, cost."),
+    "answer": ("run_control", "Answer a question that a run has asked."),
+    "cancel": ("run_control", "Cancel a run, or make it answer now."),
+    "pause": ("run_control", "Pause a run."),
+    "unpause": ("run_control", "Continue a paused run."),
+    "steer": ("run_control", "Change the remaining work of a run with a note."),
+    "record": ("recordings", "Export a run to a single file."),
+    "replay": ("recordings", "Recompute every decision of a run and report any difference."),
+    "fork": ("fork", "Start a new run from any event of another run, with changes."),
+    "diff": ("recordings", "Compare two runs: plan, outcomes, answers, time and cost."),
     "copy": ("recordings", "Copy runs to another journal, or import recordings."),
-    "verify": ("verify", "Check whether the runs of a journal can be read."),
+    "verify": ("verify", "Check a journal for damage."),
     "prune": ("prune", "Delete finished runs by age, number or size."),
-    "init": ("init", "Write a crew file to start from."),
-    "models": ("models", "List models, and fetch some that run on this machine."),
-    "mcp": ("mcp_server", "Serve the crew to other agents, over MCP."),
+    "init": ("init", "Create a crew file, or copy a complete example."),
+    "models": ("models", "List models, and download models that run on this machine."),
+    "mcp": ("mcp_server", "Serve the crew to other agents over MCP."),
 }
 
 
@@ -91,7 +91,7 @@ class _Commands(click.Group):
         except FileNotFoundError:
             if _has_folder():
                 raise
-            say("chargehand: the working folder was deleted; change to another one, such as cd ~")
+            say("chargehand: the working folder was deleted; change to another folder first: cd ~")
             sys.exit(_USAGE)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click has it
@@ -112,7 +112,7 @@ class _Commands(click.Group):
             import difflib  # here: for mistakes only
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else "chargehand --help lists them all"
+            hint = f"did you mean {near[0]}?" if near else "to list all commands: chargehand --help"
             ctx.fail(f"there is no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
@@ -137,7 +137,7 @@ class _Warnings(logging.Handler):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="chargehand")
 def main() -> None:
-    """A supervisor for teams of agents."""
+    """Run and supervise teams of LLM agents."""
     log = logging.getLogger("chargehand")
     if not log.handlers:
         log.addHandler(_Warnings(logging.WARNING))

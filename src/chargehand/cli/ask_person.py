@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 import click
@@ -16,12 +16,13 @@ from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
-from chargehand.presentation.plain_text import one_line
-from chargehand.presentation.question_words import answer_in, question_lines
+from chargehand.presentation.question_words import answer_in, objection_to, question_lines
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH
 
 #: typed alone: answer in an editor, or have the supervisor's model answer
 EDITOR, SUPERVISOR = "e", "s"
+#: characters of arguments that an editor shows in one line
+LONGEST_ROW = 80
 
 
 class Prompt(Protocol):
@@ -83,7 +84,7 @@ class TerminalPrompt:
     def show(self, question: Question, others: int = 0) -> None:
         if others:
             say(f"question 1 of {others + 1:,}:")
-        for line in question_lines(question):
+        for line in question_lines(question, has_enter=True, has_editor=True):
             say(line)
 
     def hide(self) -> None:
@@ -171,13 +172,15 @@ async def ask(
     prompt.show(question, others)
     try:
         while (typed := await prompt.line()) is not None:
-            if typed == SUPERVISOR and typed not in question.choices:
+            # A choice goes before a key, as a question spells it: `E` is one of N, E, S and W.
+            is_choice = question.as_spelled(typed) in question.choices
+            if typed == SUPERVISOR and not is_choice:
                 try:
                     await delegate(question.id)
                 except ChargehandError as error:
                     prompt.object(str(error))
                 continue
-            if typed == EDITOR and typed not in question.choices:
+            if typed == EDITOR and not is_choice:
                 typed = (await prompt.edited(draft, _edit)).strip()
                 if not typed:
                     prompt.object("nothing was saved in the editor; the question stays open")
@@ -188,22 +191,15 @@ async def ask(
                         question, plan = _with_plan(question, typed), typed
                         prompt.show(question, others)
                     except UsageError as error:
-                        prompt.object(f"{error}; the plan stays as it was, e opens your text again")
+                        prompt.object(f"{error}; the plan is unchanged; e opens your text again")
                     continue
             answer = answer_in(question, typed)
             if answer is not None:
                 return f"{APPROVE_WITH}: {plan}" if plan and answer == APPROVE else answer
-            prompt.object(_objection(question, typed))
+            prompt.object(objection_to(question, typed))
         return None
     finally:
         prompt.hide()
-
-
-def _objection(question: Question, typed: str) -> str:
-    if not question.choices:
-        return "an empty line is not an answer; type a text"
-    why = one_line(f"{typed!r} {question.objection(typed)}", 400)
-    return f"{why}; type a number or one of the words above"
 
 
 def _draft_of(question: Question) -> str:
@@ -212,8 +208,16 @@ def _draft_of(question: Question) -> str:
     if question.about == ABOUT_PLAN and isinstance(evidence, dict):
         return msgspec.convert(evidence["plan"], Plan).to_json()
     if question.about == "approval" and isinstance(evidence, dict):
-        return f"{question.telling}: {evidence.get('arguments', '{}')}"
+        return f"{question.telling}: {_in_lines(evidence.get('arguments', '{}'))}"
     return question.default or ""
+
+
+def _in_lines(arguments: str) -> str:
+    """Arguments as JSON for an editor; in several lines if one would be too long to read."""
+    with suppress(msgspec.DecodeError):
+        if len(arguments) > LONGEST_ROW:
+            return msgspec.json.format(arguments, indent=2)
+    return arguments
 
 
 def _with_plan(question: Question, text: str) -> Question:

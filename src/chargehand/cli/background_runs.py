@@ -47,16 +47,19 @@ if TYPE_CHECKING:
 @retention_options("prune-")
 @web_options
 def serve(**options: Any) -> None:
-    """Stay, and lead the runs that `chargehand submit` posts and those whose leader has died.
+    """Start a server that leads submitted runs, and runs whose leader has died.
 
-    With the server extra, the HTTP API and the dashboard are served too; the address with its token is printed.
+    Submit runs with `chargehand submit`. If the server extra is installed, the server also serves the HTTP API and the
+    dashboard, and prints their address with a token.
 
-    Several may serve one journal: one leads a run, the others stand by. Ctrl-C or SIGTERM starts nothing new,
-    gives what runs 30 seconds to end and leaves the rest to the others; a second one stops at once.
+    Several servers can serve one journal: each run is led by one of them, and the others stand by. On Ctrl-C or
+    SIGTERM, the server starts nothing new, gives running attempts 30 seconds to finish, and leaves the rest to the
+    other servers. A second signal stops it at once.
     """
     retention, choice = retention_of(options), choice_of(options)
+    boss, choice = boss_for(choice)
     web = web_options_of(options, choice)
-    serving = _Serving(boss_for(choice), choice, retention, web)
+    serving = _Serving(boss, choice, retention, web)
     with counting_signals(serving.interrupted):
         asyncio.run(serving.run())
 
@@ -134,7 +137,7 @@ class _Serving:
         self._loop.call_soon_threadsafe(self._stop, GRACE if times == 1 else timedelta())
 
     def _stop(self, grace: timedelta) -> None:
-        output.say(f"stopping: what runs has {grace.total_seconds():g} s to end")
+        output.say(f"stopping: running attempts have {grace.total_seconds():g} s to finish")
         if self._web is not None:
             self._web.stop()
         self._stops.add(asyncio.ensure_future(self._boss.stop(grace)))
@@ -148,19 +151,21 @@ def _tell(run: str, event: Event) -> None:
 @click.command(cls=PathsCommand)
 @click.argument("request", required=False)
 @request_options
-@click.option("--review", is_flag=True, help="Ask a person to approve the plan before it starts.")
-@json_option("The run's id as one JSON object.")
+@click.option("--review", is_flag=True, help="Ask a person to approve the plan before it runs.")
+@json_option("Print the id of the run as one JSON object.")
 def submit(request: str | None, plan_file: str | None, *, as_json: bool, **options: Any) -> None:
-    """Post a REQUEST to a supervisor that serves the journal, and return at once with the run's id.
+    """Submit a REQUEST to a server, and return at once with the id of the run.
 
-    The crew must be the one that serves; if no process that serves has its workers, it says so and the run waits.
-    `chargehand watch RUN` follows the run.
+    If REQUEST is -, it is read from stdin.
+
+    Pass the same crew as the server. If no server of the journal has the workers for the run, the command says so,
+    and the run waits. To follow the run, use `chargehand watch RUN`.
     """
     if (request is None) == (plan_file is None):
-        raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
+        raise click.UsageError("say what to do: give a REQUEST or --plan FILE")
     asked = given_request(request) if plan_file is None else given_plan(plan_file)
     choice = choice_of(options)
-    boss = boss_for(choice, quiet=as_json)
+    boss, choice = boss_for(choice, quiet=as_json)
     terms = run_terms(boss, choice, options)
     terms["review"] = options["review"]
 
@@ -186,14 +191,14 @@ def submit(request: str | None, plan_file: str | None, *, as_json: bool, **optio
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @journal_option
-@json_option("Events as JSON lines on stdout.")
-@click.option("--verbose", is_flag=True, help="Show the stack of each failure, too.")
+@json_option("Print each event as one line of JSON.")
+@click.option("--verbose", is_flag=True, help="Also show the stack trace of each failure.")
 @display_option
 def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool, display: str) -> None:
-    """Follow a RUN that any process leads, from its beginning to its end, and print its answer.
+    """Follow a RUN from its beginning to its end, and print its answer.
 
-    RUN is an id, the beginning of one, or `last`. At a terminal, its questions are asked here. Ctrl-C ends the
-    watching, not the run.
+    Any process can lead the run. RUN is the id of a run, the beginning of an id, or `last`. On a terminal, you can
+    answer the questions of the run here. Ctrl-C stops this command, not the run.
     """
     place = journal_place(journal)
     head = asyncio.run(find_run(run_id, place))

@@ -23,20 +23,33 @@ PREVIEW = 300
 @click.argument("run_id", metavar="RUN")
 @journal_option
 @click.option(
-    "--segment", default="", help="Only notes of this segment, such as results or errors."
+    "--segment",
+    default="",
+    metavar="NAME",
+    help="Show only notes in this segment, such as results or errors.",
 )
-@click.option("--author", default="", help="Only notes of this author.")
-@click.option("--tag", "tags", multiple=True, help="Only notes with this tag; may be repeated.")
+@click.option("--author", default="", metavar="NAME", help="Show only notes by this author.")
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="TAG",
+    help="Show only notes with this tag. Can be repeated: a note then needs only one of the tags.",
+)
 @click.option(
     "--all",
     "has_events",
     is_flag=True,
-    help="Also what happened to the run, which its board shows as notes.",
+    help="Also show the events of the run, which its board presents as notes.",
 )
 @click.option(
-    "--most", type=click.IntRange(1), default=100, metavar="N", help="How many; the newest."
+    "--most",
+    type=click.IntRange(1),
+    default=100,
+    metavar="N",
+    help="Show at most N notes, the newest ones. Default: 100.",
 )
-@json_option("One JSON object per note.")
+@json_option("Print one JSON object per note.")
 def notes(
     run_id: str,
     journal: str,
@@ -48,7 +61,10 @@ def notes(
     most: int,
     as_json: bool,
 ) -> None:
-    """Print the notes that were written on the board of a RUN, the newest first."""
+    """Print the notes on the board of a RUN, newest first.
+
+    RUN is the id of a run, the beginning of an id, or `last`.
+    """
 
     async def found(boss: Supervisor, head: Head) -> Sequence[Note]:
         run = head.stream
@@ -61,7 +77,7 @@ def notes(
     shown = asyncio.run(with_run(run_id, journal, found))
     if not shown and not as_json:
         which = "no such" if segment or author or tags else "no"
-        more = "" if has_events else "; --all adds what happened to the run"
+        more = "" if has_events else "; to show the events of the run too, use --all"
         output.say(f"there are {which} notes on the board of this run{more}")
     for note in shown:
         if as_json:
@@ -89,9 +105,12 @@ def _facts(note: Note) -> dict[str, object]:
 @click.argument("run_id", metavar="RUN")
 @click.argument("label", required=False)
 @journal_option
-@json_option("One JSON object per block.")
+@json_option("Print one JSON object per block.")
 def blocks(run_id: str, label: str | None, journal: str, *, as_json: bool) -> None:
-    """Print the blocks on the board of a RUN; with a LABEL, all versions of that block."""
+    """Print the blocks on the board of a RUN.
+
+    With LABEL, all versions of that block are printed. RUN is the id of a run, the beginning of an id, or `last`.
+    """
 
     async def found(boss: Supervisor, head: Head) -> list[tuple[Block, Label | None]]:
         board = boss.board(run=head.stream)

@@ -11,7 +11,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.errors import NeedsRefresh, UsageError
-from chargehand.regular_file import refuse_special_file
+from chargehand.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from chargehand.evaluation import CaseResult, Result
@@ -26,25 +26,29 @@ GATE_MISSED, NEEDS_REFRESH = 1, 6
     "crews",
     multiple=True,
     metavar="NAME",
-    help="Only this crew of the suite; may be repeated.",
+    help="Evaluate only this crew of the suite. Can be repeated.",
 )
 @click.option(
-    "--case", "cases", multiple=True, metavar="ID", help="Only this case; may be repeated."
+    "--case",
+    "cases",
+    multiple=True,
+    metavar="ID",
+    help="Evaluate only this case. Can be repeated.",
 )
-@click.option("--refresh", is_flag=True, help="Ask the models, and record their replies again.")
+@click.option("--refresh", is_flag=True, help="Call the models and record their replies again.")
 @click.option(
     "--compare",
     "earlier",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="REPORT",
-    help="Compare with an earlier report that --json wrote.",
+    help="Compare with an earlier report that was written with --json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON.")
 @click.option(
     "--html",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the report there, as one HTML page.",
+    help="Write the report to FILE as one HTML page.",
 )
 def eval(  # noqa: A001 - the name of the command; the built-in is banned here anyway
     suite: Path,
@@ -57,17 +61,17 @@ def eval(  # noqa: A001 - the name of the command; the built-in is banned here a
 ) -> None:
     """Evaluate the crews, prompts and models of a SUITE on its cases.
 
-    Model replies come from the recording beside the suite: no model is opened. Exit code 1: a metric is
-    outside of the suite's gate. 2: the suite cannot be used. 6: a reply is not recorded; needs --refresh.
+    SUITE is a TOML file. Model replies come from the recording next to it: no model is called.
+
+    Exit codes: 1 a metric is outside the bounds of the suite's gate, 2 the suite cannot be used,
+    6 a reply is not recorded (use --refresh).
     """
     # Here, so that the help stays quick.
     from chargehand.evaluation import compare, evaluate, html_of, load_suite
     from chargehand.evaluation.figures import Result
 
     chosen = load_suite(suite).only(crews=crews, cases=cases)
-    if earlier is not None:
-        refuse_special_file(earlier)
-    before = None if earlier is None else Result.from_json(earlier.read_bytes(), str(earlier))
+    before = None if earlier is None else Result.from_json(_report(earlier), str(earlier))
     try:
         result = asyncio.run(evaluate(chosen, refresh=refresh, progress=_say_misses))
     except NeedsRefresh as error:
@@ -91,6 +95,13 @@ def _say_misses(case: "CaseResult") -> None:
     where = " · ".join(each for each in (case.crew, case.model, case.case) if each)
     for miss in case.misses:
         output.say(f"{where}: {miss}"[:300])
+
+
+def _report(file: Path) -> bytes:
+    try:
+        return read_regular_file(file)
+    except OSError as error:
+        raise UsageError(f"the report {file} cannot be read: {error.strerror}") from None
 
 
 def _write(file: Path, page: str) -> None:

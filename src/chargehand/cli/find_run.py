@@ -14,10 +14,12 @@ from chargehand.journal.verify import CheckedJournal
 from chargehand.presentation.run_status import INTERRUPTED, SUBMITTED, WAITING, is_nested, status_of
 from chargehand.result import RunResult
 from chargehand.runtime.command_inbox import Submission, submissions_in
-from chargehand.settings import JournalPlace, journal_place, reader_of
+from chargehand.settings import JOURNAL_VARIABLE, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 
 LAST = "last"
+#: what is said where there are no runs: a crew may keep its runs in a journal of its own
+OTHER_JOURNAL = f"runs in another journal need --journal FILE, or {JOURNAL_VARIABLE}"
 T = TypeVar("T")
 
 
@@ -93,7 +95,9 @@ async def find_run(typed: str, place: JournalPlace) -> Head:
 def chosen_run(typed: str, heads: Sequence[Head], place: JournalPlace) -> Head:
     """The one of these runs that is meant. Raises `UsageError` that lists the nearest ones if none is."""
     if not heads:
-        raise UnknownRun(typed, f"{place} holds no runs; chargehand run starts one")
+        raise UnknownRun(
+            typed, f'{place} holds no runs; start one: chargehand run "…"; {OTHER_JOURNAL}'
+        )
     if typed == LAST:
         begun = [each for each in heads if each.began_at and not is_nested(each)] or heads
         return max(begun, key=lambda head: str(head.began_at))
@@ -105,10 +109,10 @@ def chosen_run(typed: str, heads: Sequence[Head], place: JournalPlace) -> Head:
         return by_id[fitting[0]]
     if fitting:
         raise UsageError(
-            f"{typed!r} is the beginning of {len(fitting)} runs: {', '.join(fitting[:8])}; type more"
+            f"{typed!r} matches {len(fitting)} runs: {', '.join(fitting[:8])}; type more of the id"
         )
     near = difflib.get_close_matches(typed, by_id, n=3, cutoff=0.3) or list(by_id)[:3]
-    raise UnknownRun(typed, f"the nearest are {', '.join(near)}; chargehand runs lists all")
+    raise UnknownRun(typed, f"the nearest are {', '.join(near)}; to list all runs: chargehand runs")
 
 
 async def find_begun(typed: str, place: JournalPlace) -> str:

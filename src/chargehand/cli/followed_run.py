@@ -41,7 +41,7 @@ async def servers_for(boss: Supervisor, choice: Choice, *, quiet: bool) -> list[
     for server in await servers_of(boss.journal):
         if told := server.offer.differences(ours):
             refusals.append(
-                f"{process_words(server.process)} serves this journal with {', '.join(told)}"
+                f"{process_words(server.process)} serves this journal, but with {', '.join(told)}"
             )
         else:
             fitting.append(server)
@@ -183,16 +183,16 @@ class FollowedRun:
         if self._node is None:
             waiting = await self._boss.control.submission(run)
             words = [] if waiting is None else untaken_words(waiting, servers, place)
-            return "; ".join([f"{run} waits", *words]) if words else ""
+            return "; ".join([f"{run} is waiting", *words]) if words else ""
         if self._node in {each.node for each in await journal.processes.alive()}:
             return ""
         if self._node == "":  # it was released on purpose
-            return f"{run} is led by no process; go on with:  {again('resume', run, choice)}"
+            return f"no process leads {run}; continue it with:  {again('resume', run, choice)}"
         return (
             ""
             if servers
             else (
-                f"the process that led {run} is gone; start one that serves ({serve_words(self._source, place)}), or go on with:  "
+                f"the process that led {run} is gone; start a server ({serve_words(self._source, place)}), or continue it with:  "
                 f"{again('resume', run, choice)}"
             )
         )

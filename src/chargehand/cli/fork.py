@@ -22,7 +22,7 @@ from chargehand.facts.events import KINDS, Event, RunRequested
 from chargehand.facts.plan import Plan, Task
 from chargehand.presentation.plain_text import clean, one_line
 from chargehand.recordings.recording_file import is_recording
-from chargehand.settings import journal_place
+from chargehand.settings import journal_place, with_journal_of_crew
 from chargehand.supervisor import Supervisor
 
 
@@ -32,35 +32,47 @@ from chargehand.supervisor import Supervisor
     "--at",
     type=click.IntRange(1),
     metavar="SEQ",
-    help="Start from this event: what was done by then is kept. Default: the end of the run.",
+    help="Start from this event and keep what was done by then. Default: the last event of the run.",
 )
 @click.option(
-    "--task", "redo", multiple=True, metavar="ID", help="Do this task again; may be repeated."
+    "--task", "redo", multiple=True, metavar="ID", help="Run this task again. Can be repeated."
 )
-@click.option("--prompt", metavar="TEXT", help="New words for the one --task.")
-@click.option("--worker", metavar="NAME", help="Another worker for the one --task.")
-@click.option("--instruction", metavar="TEXT", help="A new instruction for the answer.")
-@click.option("--plan", "plan_file", metavar="FILE", help="A changed plan; - is stdin.")
-@click.option("--repeat-effects", is_flag=True, help="Repeat steps that changed something outside.")
+@click.option("--prompt", metavar="TEXT", help="New description for the task given with --task.")
+@click.option("--worker", metavar="NAME", help="New worker for the task given with --task.")
+@click.option("--instruction", metavar="TEXT", help="New instruction for composing the answer.")
 @click.option(
-    "--dry-run", is_flag=True, help="Say what is kept and what is done again; start nothing."
+    "--plan",
+    "plan_file",
+    metavar="FILE",
+    help="Use the changed plan in FILE; - reads it from stdin.",
+)
+@click.option(
+    "--repeat-effects", is_flag=True, help="Allow steps with side effects to be repeated."
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show what would be kept and what would run again; start nothing.",
 )
 @recording_option
 @crew_options
 @showing_options
 def fork(run_id: str, *, plan_file: str | None, **options: Any) -> None:
-    """Run a RUN, or the FILE of a recording, again from any of its events, with changes.
+    """Start a new run from any event of a RUN, with changes.
 
-    The fork is a new run. Tasks keep their recorded results unless they were changed, need one that was, were
-    not done by then, or, without --at, their worker has another prompt, model or tools than it had. Only the
-    rest is done and paid for. The crew is found as it was at the start, unless you give another.
+    A task keeps its recorded result, and costs nothing, unless it was changed, was not done by the chosen event, or
+    needs a task that runs again. Without --at, a task also runs again if the prompt, model or tools of its worker
+    have changed. The fork uses the crew, files and model of the original run, unless you pass others.
+
+    RUN is the id of a run, the beginning of an id, or `last`. FILE is a recording, which is
+    imported into the journal first.
     """
-    choice = choice_of(options)
+    choice = with_journal_of_crew(choice_of(options))
     plan = None if plan_file is None else given_plan(plan_file)
     run, source = asyncio.run(_found(run_id, choice.journal, options["max_size"]))
     choice = choice.or_as(source)
     manner = manner_of(choice, options)
-    boss = boss_for(choice, quiet=manner.quiet)
+    boss, _ = boss_for(choice.in_found_journal(), quiet=manner.quiet)
     changes = {
         "at": options["at"],
         "plan": plan,

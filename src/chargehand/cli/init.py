@@ -31,9 +31,10 @@ def examples() -> dict[str, Path]:
     help=f"Copy a complete example instead: {', '.join(examples()) or 'none is installed'}.",
 )
 def init(path: Path | None, example: str | None) -> None:
-    """Write a commented crew file to PATH (default: crew.toml) and say what to try next.
+    """Create a commented crew file, and suggest what to try next.
 
-    With --example, PATH is the new folder (default: the name of the example).
+    PATH is the file to create (default: crew.toml). With --example, PATH is the folder to create (default: the name
+    of the example).
     """
     if example is not None:
         _copy_example(example, path)
@@ -41,18 +42,20 @@ def init(path: Path | None, example: str | None) -> None:
     target = path or Path("crew.toml")
     target = target / "crew.toml" if target.is_dir() else target
     if target.suffix != ".toml":
-        raise UsageError(f"{target} does not end in .toml, as crew files do; try {target}.toml")
+        raise UsageError(
+            f"{target} must end in .toml, because it is a crew file; try {target}.toml"
+        )
     template = files("chargehand.crews").joinpath("template.toml").read_text(encoding="utf-8")
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(template.replace("--crew crew.toml", f"--crew {target.name}"))
     except FileExistsError:
         raise UsageError(
-            f"{target} is there already and is left alone; give another path"
+            f"{target} already exists and was not changed; give another path"
         ) from None
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror}") from None
-    say(f"{target}: three workers, ready to be changed. Try:")
+    say(f"created {target}, a crew of three workers to edit. Try:")
     say(f'  chargehand plan --crew {target} "What do these files say about …?"')
     say(f'  chargehand run --crew {target} --files PATH "What do these files say about …?"')
 
@@ -61,19 +64,21 @@ def _copy_example(name: str, path: Path | None) -> None:
     known = examples()
     source = known.get(name.replace("_", "-"))
     if source is None:
-        raise UsageError(f"no example is called {name!r}; there are {', '.join(known) or 'none'}")
+        raise UsageError(
+            f"there is no example {name!r}; the examples are {', '.join(known) or 'not installed'}"
+        )
     target = path or Path(name)
     script = target / f"{source.name}.py"
     try:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "__init__.py"))
     except FileExistsError:
         raise UsageError(
-            f"{target} is there already and is left alone; give another path"
+            f"{target} already exists and was not changed; give another path"
         ) from None
     except (OSError, shutil.Error) as error:
         raise UsageError(f"{target} cannot be written: {error}") from None
     _unlink_docs(target / "README.md")
-    say(f"{target}: a complete example with its data; see {target / 'README.md'}. Try:")
+    say(f"created {target}, a complete example with its data; see {target / 'README.md'}. Try:")
     say(f"  python {script}")
 
 

@@ -24,6 +24,7 @@ from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Done, Failed, NeedsInput, Question
 from chargehand.presentation.live_frame import (
+    MARK_IN_PART,
     MARKS,
     Line,
     LiveFrame,
@@ -34,7 +35,7 @@ from chargehand.presentation.live_frame import (
 )
 from chargehand.presentation.live_state import LiveState
 from chargehand.presentation.plain_text import cell_width, clean, counted, cut_to, one_line
-from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.presentation.progress_lines import ProgressLines, in_part_words
 from chargehand.presentation.question_words import evidence_lines
 from chargehand.result import RunResult
 from chargehand.roles.plan_review import ABOUT_PLAN
@@ -64,7 +65,15 @@ _ICONS: dict[type[Any], tuple[str, str]] = {
     events.AttemptLost: MARKS[TaskState.RETRYING][:2],
     events.PersonAsked: MARKS[TaskState.ASKING][:2],
 }
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
+#: a key: one character, or a sequence that begins with an escape
+_KEY = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?|.", re.DOTALL)
+#: what scrolls a question that does not fit: arrows by a row, Page Up and Page Down by all that is in sight
+_SCROLL_KEYS = {
+    **dict.fromkeys(("\x1b[A", "\x1bOA"), (-1, False)),
+    **dict.fromkeys(("\x1b[B", "\x1bOB"), (1, False)),
+    "\x1b[5~": (-1, True),
+    "\x1b[6~": (1, True),
+}
 
 
 class _DoneTask(NamedTuple):
@@ -79,9 +88,12 @@ class _DoneTask(NamedTuple):
         name = f"{self.state.where}{one_line(self.event.task, 60)}"
         facts = f"  {one_line('' if task is None else task.worker, 30)}  {self.length}"
         room = max(columns - cell_width(name) - cell_width(facts) - 5, 0)
-        preview = cut_to(_preview(self.event), room)
+        outcome = self.event.outcome
+        in_part = in_part_words(outcome.gaps) if isinstance(outcome, Done) else ""
+        preview = cut_to(in_part or _preview(self.event), room)
+        icon, style = MARK_IN_PART if in_part else MARKS[TaskState.DONE][:2]
         return (
-            StyledText("✓ ", "done"),
+            StyledText(f"{icon} ", style),
             StyledText(name),
             StyledText(facts, "dim"),
             StyledText(f"  {preview}" if preview else "", "dim"),
@@ -102,6 +114,8 @@ class LiveScreen:
         self._untold: list[_DoneTask | Line] = []
         self._dirty = asyncio.Event()
         self._is_open = True
+        #: whether another program has the terminal: this one runs in the background
+        self._is_away = False
         #: what the person wants; None: where there is room
         self._shows_plan: bool | None = None
         self._asked: OpenQuestion | None = None
@@ -135,21 +149,20 @@ class LiveScreen:
         self._words.catch_up(result)
 
     def _hear(self, state: LiveState, lines: ProgressLines, event: Event) -> None:
+        for about, words in lines.lines_of(event):
+            if isinstance(about, _UNSAID) or _is_done(about) or _is_about_duty(about):
+                continue
+            icon, style = _icon_of(about)
+            self._untold += [
+                (StyledText(f"{icon} ", style), StyledText(f"{state.where}{clean(each)}"))
+                for each in words
+            ]
         if isinstance(event, events.AttemptFinished) and isinstance(event.outcome, Done):
             task = state.tasks.get(event.task)
             began = None if task is None else task.began_at
             if task is not None:
                 length = "" if began is None else shown_length(event.at - began)
                 self._untold.append(_DoneTask(length, event, state))
-            lines.words(event)
-        else:
-            words = lines.words(event)
-            if not isinstance(event, _UNSAID) and not _is_about_duty(event):
-                icon, style = _icon_of(event)
-                self._untold += [
-                    (StyledText(f"{icon} ", style), StyledText(f"{state.where}{clean(each)}"))
-                    for each in words
-                ]
         state.hear(event)
         self._dirty.set()
 
@@ -174,7 +187,7 @@ class LiveScreen:
         if not self._is_open:
             return
         self._flush()
-        if not self._state.run:
+        if not self._state.run or not self._has_terminal():
             return
         lines = self._frame().lines()
         self._region.paint(self._colours.all_rendered(lines), list(map(line_text, lines)))
@@ -195,8 +208,8 @@ class LiveScreen:
     def _key_words(self) -> str:
         """What the keys do, for the last line."""
         if self._asked is None:
-            ctrl_c = "stops, twice cancels" if self.leads else "leaves; the run goes on"
-            return f"p {'goes on' if self._state.is_paused else 'pause'} · Ctrl-C {ctrl_c}"
+            ctrl_c = "stops, twice cancels" if self.leads else "leaves; the run continues"
+            return f"p {'continue' if self._state.is_paused else 'pause'} · Ctrl-C {ctrl_c}"
         can_delegate = self.has_model and self._asked.question.about == "plain"
         delegate = "s supervisor · " if can_delegate else ""
         return f"Enter answers · e editor · {delegate}Ctrl-C {'stops' if self.leads else 'leaves'}"
@@ -228,7 +241,7 @@ class LiveScreen:
             elif len(done) <= MOST_AT_ONCE:
                 lines.append(each.line(columns))
         if left < 0:
-            words = f"· {-left:,} more lines; chargehand trace has them all"
+            words = f"· {-left:,} more lines; to see all: chargehand trace"
             lines.append((StyledText(words, "dim"),))
         if len(done) > MOST_AT_ONCE:
             names = ", ".join(one_line(each.event.task, 40) for each in done[:3])
@@ -296,17 +309,54 @@ class LiveScreen:
         self._usual = termios.tcgetattr(fd)
         self._take_keys()
         loop.add_reader(fd, self._read)
-        loop.add_signal_handler(signal.SIGCONT, self._take_keys)  # after Ctrl-Z and `fg`
+        self._heed_suspension()
         try:
             yield
         finally:
-            loop.remove_signal_handler(signal.SIGCONT)
+            self._heed_no_suspension()
             loop.remove_reader(fd)
             termios.tcsetattr(fd, termios.TCSADRAIN, self._usual)
 
+    def _heed_suspension(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTSTP, self._suspend)  # Ctrl-Z
+        loop.add_signal_handler(signal.SIGCONT, self._go_on)  # `fg`, or `bg`
+
+    def _heed_no_suspension(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGTSTP)
+        loop.remove_signal_handler(signal.SIGCONT)
+
+    def _suspend(self) -> None:
+        """Leave the terminal to the shell, as it was before, and stop until this process is continued."""
+        self._region.clear()
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._usual)
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        self._heed_suspension()
+        self._take_keys()  # no shell minds it, and it was not stopped
+
+    def _go_on(self) -> None:
+        self._region.forget()  # whoever stopped it: what was drawn is no longer at the end
+        self._take_keys()
+
+    def _has_terminal(self) -> bool:
+        """Whether the terminal is to be painted; after a while in the background, as if for the first time."""
+        was_away, self._is_away = self._is_away, not self._is_in_foreground()
+        if was_away and not self._is_away:
+            self._go_on()  # a shell sends no signal where it brings back what `bg` let run
+        return not self._is_away
+
+    def _is_in_foreground(self) -> bool:
+        """Whether the terminal is this process's to paint: not after `bg`, when the shell writes there."""
+        try:
+            return not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+        except OSError:
+            return True  # the terminal is gone; the region finds that out itself
+
     def _take_keys(self) -> None:
         fd = sys.stdin.fileno()
-        if os.tcgetpgrp(fd) != os.getpgrp():
+        if not self._is_in_foreground():
             return  # in the background, a change of the terminal would stop this process
         ours = termios.tcgetattr(fd)
         ours[3] &= ~(termios.ICANON | termios.ECHO)
@@ -317,22 +367,33 @@ class LiveScreen:
     def _keys_left_alone(self) -> Iterator[None]:
         fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
         loop.remove_reader(fd)
+        self._heed_no_suspension()  # the editor does
         termios.tcsetattr(fd, termios.TCSADRAIN, self._usual)
         try:
             yield
         finally:
+            self._heed_suspension()
             self._take_keys()
             loop.add_reader(fd, self._read)
 
     def _read(self) -> None:
+        if not self._is_in_foreground():
+            return  # it is typed for the shell, and reading it would stop this process
         data = os.read(sys.stdin.fileno(), 4096)
         if not data:
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
             self._lines.put_nowait(None)
             return
-        for key in _ESCAPE.sub("", self._decoder.decode(data)):
-            self._press(key)
+        for key in _KEY.findall(self._decoder.decode(data)):
+            if key in _SCROLL_KEYS:
+                self._scroll(*_SCROLL_KEYS[key])
+            elif not key.startswith("\x1b"):
+                self._press(key)
         self.paint()
+
+    def _scroll(self, by: int, is_page: bool) -> None:
+        if self._asked is not None:
+            self._asked.scrolled = self._frame().scrolled(by, pages=is_page)
 
     def _press(self, key: str) -> None:
         asked = self._asked
@@ -368,10 +429,16 @@ def _icon_of(event: Event) -> tuple[str, str]:
     return _ICONS.get(type(event), ("·", "dim"))
 
 
+def _is_done(event: Event) -> bool:
+    return isinstance(event, events.AttemptFinished) and isinstance(event.outcome, Done)
+
+
 def _is_about_duty(event: Event) -> bool:
     """Whether it is about a system task, which the view shows while it lasts; failures are told."""
     task = getattr(event, "task", "")
-    is_failure = isinstance(event, events.AttemptFinished) and isinstance(event.outcome, Failed)
+    is_failure = isinstance(event, events.TaskFailed) or (
+        isinstance(event, events.AttemptFinished) and isinstance(event.outcome, Failed)
+    )
     return isinstance(task, str) and is_system_task(task) and not is_failure
 
 

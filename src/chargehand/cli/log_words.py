@@ -24,7 +24,7 @@ def _run_waits(run: object, task: object, what: object, _: object, command: obje
 def _journal_waits(path: object, seconds: float) -> str:
     return (
         f"waiting up to {seconds:.0f} s for {path}, which another program has locked; "
-        "close that program to go on at once"
+        "close that program to continue at once"
     )
 
 

@@ -23,7 +23,7 @@ def place(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
         return None
     host, colon, port = value.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise click.BadParameter(f"{value!r} is not a place; write HOST:PORT, as 127.0.0.1:8000")
+        raise click.BadParameter(f"{value!r} must be HOST:PORT, such as 127.0.0.1:8000")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -33,19 +33,19 @@ def place(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     "--http",
     metavar="HOST:PORT",
     callback=place,
-    help="Serve over streamable HTTP instead of stdin and stdout. Beyond this machine only with a "
-    f"token in {TOKEN_VARIABLE}. Port 0: any that is free.",
+    help="Serve over streamable HTTP instead of stdin and stdout. A host that other machines can reach needs a "
+    f"token in ${TOKEN_VARIABLE}. Port 0 picks a free port.",
 )
 @click.option(
     "--approvals",
     is_flag=True,
-    help="Let clients approve calls by the tool `answer`. Otherwise only people can.",
+    help="Let clients approve tool calls with the tool `answer`. By default, only people can.",
 )
 def mcp(*, http: tuple[str, int] | None, approvals: bool, **options: Any) -> None:
-    """Serve the crew as a server of the Model Context Protocol, to one client or to many.
+    """Serve the crew over MCP, the Model Context Protocol.
 
-    Tools: plan, run, resume, status, result, report, answer, cancel, runs. stdout carries the protocol
-    and nothing else.
+    On stdin and stdout, the server has one client; with --http, it can have many. Without --http, stdout carries
+    only the protocol. Tools: plan, run, resume, status, result, report, answer, cancel, runs.
     """
     try:
         from chargehand.server.mcp import serve_http, serve_stdio
@@ -53,13 +53,14 @@ def mcp(*, http: tuple[str, int] | None, approvals: bool, **options: Any) -> Non
         raise UsageError(f"serving MCP needs {error.name}; install chargehand[mcp]") from None
     logging.getLogger("chargehand").propagate = False  # it is on stderr already
     with redirect_stdout(sys.stderr):  # a crew may print while it is loaded
-        boss = boss_for(choice_of(options))
+        boss, _ = boss_for(choice_of(options))
     # Taken out of the environment: what workers start has no business with it.
     token = os.environ.pop(TOKEN_VARIABLE, "").strip()
     if http is None:
         if is_terminal(sys.stdin):
             say(
-                "waiting for MCP on stdin; clients start this command themselves, or try --http 127.0.0.1:8000"
+                "waiting for MCP messages on stdin. MCP clients start this command themselves; "
+                "to run a server, use --http 127.0.0.1:8000"
             )
         asyncio.run(serve_stdio(boss, approvals=approvals))
     else:

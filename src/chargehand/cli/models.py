@@ -17,13 +17,16 @@ from chargehand.presentation.plain_text import table
 
 @click.group()
 def models() -> None:
-    """Models by name, and models that run on this machine."""
+    """List models, and download models that run on this machine."""
 
 
 @models.command("list")
-@json_option("One JSON object per model.")
+@json_option("Print one JSON object per model.")
 def list_(*, as_json: bool) -> None:
-    """List the models that can be named, and which of them can be used here. Nothing is sent."""
+    """List the models that you can use, and what is missing for the others.
+
+    The command sends nothing over the network.
+    """
     rows = list(_rows())
     if as_json:
         for name, state, how in rows:
@@ -67,5 +70,8 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 @models.command("get")
 @click.argument("name")
 def get(name: str) -> None:
-    """Fetch the weights of a small model into the user's cache, once."""
+    """Download the weights of a small model to your cache.
+
+    If the weights are there already, nothing is downloaded. `chargehand models list` lists the names.
+    """
     click.echo(f"{name}: {get_model(name)}")

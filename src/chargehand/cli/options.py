@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
 from chargehand.facts.sizes import size_of
 from chargehand.result import RunResult
-from chargehand.settings import Choice, journal_place, supervisor_for
+from chargehand.settings import Choice, journal_place, supervisor_for, with_journal_of
 from chargehand.supervisor import Supervisor
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -33,7 +34,7 @@ def stated(context: click.Context, option: click.Parameter, value: str | None) -
     given = context.get_parameter_source(option.name or "")
     if value is not None and not value.strip() and given is ParameterSource.COMMANDLINE:
         raise click.BadParameter(
-            "it is empty, as from a shell variable that is not set; give it a value, or leave it out"
+            "the value is empty, perhaps because a shell variable is not set; give a value, or leave the option out"
         )
     return value
 
@@ -53,7 +54,7 @@ def recording_option(command: Command) -> Command:
         show_default=True,
         callback=size,
         metavar="SIZE",
-        help="Refuse a recording that unpacks to more.",
+        help="Refuse a recording that unpacks to more than this.",
     )(command)
 
 
@@ -84,13 +85,14 @@ def _exists(text: str) -> bool:
         return False
 
 
-def journal_option(command: Command) -> Command:
+def journal_option(command: Command, first: str = "") -> Command:
+    """Where the runs are; `first` is looked at before the usual places."""
     return click.option(
         "--journal",
         default="",
         callback=stated,
-        metavar="FILE",
-        help="Where runs are kept. Default: CHARGEHAND_JOURNAL, else .chargehand/runs.db.",
+        metavar="FILE|DSN",
+        help=f"Journal that stores the runs. Default: {first}$CHARGEHAND_JOURNAL, or .chargehand/runs.db.",
     )(command)
 
 
@@ -106,7 +108,7 @@ def crew_options(command: Command) -> Command:
             default="",
             callback=stated,
             metavar="CREW",
-            help="A crew: crew.toml, or path.py:name. Default: four specialists.",
+            help="Crew to use: a TOML file, or path.py:name. Default: a built-in crew of four specialists.",
         ),
         click.option(
             "--files",
@@ -119,12 +121,17 @@ def crew_options(command: Command) -> Command:
             "--model",
             default="",
             callback=stated,
-            help="For planning, answering and all who name none, such as openai:gpt-5-mini, "
-            "ollama:qwen3 or offline. Default: the crew's, CHARGEHAND_MODEL, or what there is a key for.",
+            metavar="MODEL",
+            help="Model for planning, for answering, and for workers without a model of their own, such as "
+            "openai:gpt-5-mini, ollama:qwen3 or offline. Default: the crew's model, $CHARGEHAND_MODEL, the model of "
+            "a provider whose API key is set, or offline.",
         ),
-        journal_option,
+        partial(journal_option, first="the journal of the crew, "),
         click.option(
-            "--parallel", type=click.IntRange(1), metavar="N", help="How many tasks at once."
+            "--parallel",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Run at most N tasks at once. Default: the crew's setting, or 100.",
         ),
     )
     for option in reversed(options):
@@ -138,7 +145,7 @@ def worker_option(command: Command) -> Command:
         "workers",
         multiple=True,
         metavar="NAME",
-        help="Let only this worker of the crew do the work; may be given several times. Default: all.",
+        help="Use only this worker of the crew. Can be repeated. Default: all workers.",
     )(command)
 
 
@@ -146,9 +153,9 @@ def notify_option(command: Command) -> Command:
     return click.option(
         "--notify",
         multiple=True,
-        metavar="WAY",
-        help="Tell of questions and of the end: log, webhook:https://… or command:PROGRAM WORDS…; "
-        "may be given several times.",
+        metavar="TARGET",
+        help="Send a notice when a run asks a question or ends. TARGET is log, webhook:https://… or "
+        "command:PROGRAM ARGS…. Can be repeated.",
     )(command)
 
 
@@ -164,15 +171,24 @@ def choice_of(options: dict[str, Any]) -> Choice:
     )
 
 
-def boss_for(choice: Choice, *, quiet: bool = False) -> Supervisor:
-    """The supervisor that the options ask for; what was chosen for the user is said on stderr."""
-    return supervisor_for(choice, (lambda _: None) if quiet else say)
+def boss_for(choice: Choice, *, quiet: bool = False) -> tuple[Supervisor, Choice]:
+    """The supervisor that the options ask for, and the options with its journal, for commands about its runs.
+
+    What was chosen for the user is said on stderr.
+    """
+    boss = supervisor_for(choice, (lambda _: None) if quiet else say)
+    return boss, with_journal_of(boss, choice)
 
 
 def resume_words(result: RunResult, choice: Choice) -> str:
     """The command line that goes on with a run; one begun in Python needs to be told its crew."""
     words = again("resume", result.id, choice)
     return words if result.source or choice.crew else f"{words} --crew FILE.py:NAME"
+
+
+def with_resume_words(text: str, result: RunResult, choice: Choice) -> str:
+    """A text of the journal that says how a run is resumed, with a command that can be pasted here."""
+    return text.replace(f"chargehand resume {result.id}", resume_words(result, choice))
 
 
 def again(command: str, run: str, choice: Choice) -> str:

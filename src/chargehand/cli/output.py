@@ -27,6 +27,7 @@ __all__ = [
     "result",
     "say",
     "styled",
+    "tell_unwritten",
     "write_file",
 ]
 
@@ -83,7 +84,13 @@ def has_colours() -> bool:
 
 
 def write_file(file: str, words: str, *, quiet: bool) -> bool:
-    """Write the result into its file, and say so; False if that cannot be done: print it rather than lose it."""
+    """Write the result into its file, and say so; False if that cannot be done: print it rather than lose it.
+
+    A file is never replaced by nothing: without a result it keeps what it holds.
+    """
+    if not words:
+        tell_unwritten(file, "there is no result")
+        return True
     try:
         Path(file).write_text(words + "\n", encoding="utf-8")
     except OSError as error:
@@ -92,6 +99,11 @@ def write_file(file: str, words: str, *, quiet: bool) -> bool:
     if not quiet:
         say(f"the result is in {file}")
     return True
+
+
+def tell_unwritten(file: str, why: str) -> None:
+    """Say why no result was written into its file."""
+    say(f"{why}, so {file} is {'left as it was' if Path(file).exists() else 'not written'}")
 
 
 def piece(text: str) -> None:
@@ -120,5 +132,5 @@ def _echo(text: str, *, err: bool = False, nl: bool = True, color: bool | None =
         if not err and not isinstance(error, BrokenPipeError):
             lost.append(error.strerror or type(error).__name__)
             say(
-                f"chargehand: the output cannot be written: {lost[0]}; runs are kept: chargehand show"
+                f"chargehand: the output cannot be written: {lost[0]}; runs are stored, to see one: chargehand show RUN"
             )

@@ -27,21 +27,22 @@ from chargehand.supervisor.requests import RunOptions
 @click.argument("request", required=False)
 @crew_options
 @worker_option
-@click.option("--after", metavar="RUN", help="Go on from this run's answer.")
-@click.option("--save", metavar="FILE", help="Write the plan there, as JSON that can be edited.")
+@click.option("--after", metavar="RUN", help="Follow up on the answer of this run.")
+@click.option("--save", metavar="FILE", help="Save the plan to FILE, as JSON that you can edit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--mermaid", is_flag=True, help="Print the plan as a Mermaid graph.")
-@click.option("--check", metavar="FILE", help="Say whether the plan in this file is sound.")
-@click.option("--edit", metavar="FILE", help="Open a plan in your editor, then check it.")
+@click.option("--check", metavar="FILE", help="Check the plan in FILE for faults.")
+@click.option("--edit", metavar="FILE", help="Open the plan in FILE in your editor, then check it.")
 def plan(
     request: str | None,
     check: str | None,
     edit: str | None,
     **options: Any,
 ) -> None:
-    """Write a plan for a REQUEST and print it; nothing is carried out.
+    """Write a plan for a REQUEST and print it, without running it.
 
-    With --check or --edit, look at a plan in a file instead. Exit code 2: it has faults.
+    If REQUEST is -, it is read from stdin. With --check or --edit, the command checks or edits the plan in FILE
+    instead; the exit code is 2 if the plan has faults.
     """
     given = [each for each in (request, check, edit) if each is not None]
     if len(given) != 1:
@@ -55,7 +56,7 @@ def plan(
 
 def _write(request: str, choice: Choice, options: dict[str, Any]) -> None:
     asked = given_request(request)
-    boss = boss_for(choice)
+    boss, choice = boss_for(choice)
 
     async def written() -> Plan:
         async with boss:
@@ -79,7 +80,7 @@ def _save(made: Plan, file: str) -> None:
         raise UsageError(f"the plan cannot be written to {file}: {error.strerror}") from None
     output.result(outline(made))
     output.say(f"\nsaved; edit it with: chargehand plan --edit {file}")
-    output.say(f"carry it out with:   chargehand run --plan {file}")
+    output.say(f"run it with:         chargehand run --plan {file}")
 
 
 def _print(made: Plan, options: dict[str, Any]) -> None:

@@ -12,16 +12,18 @@ from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.argument_checks import LONGEST_REQUEST
 from chargehand.facts.plan import Plan
 from chargehand.presentation.plain_text import clean, outline
-from chargehand.regular_file import refuse_special_file
+from chargehand.regular_file import read_regular_file
 
 STDIN = "-"
+#: characters of a plan from stdin
+_LONGEST_PLAN = 64 * 2**20
 
 
 def given_request(typed: str | None) -> str:
     """The request, typed or read from stdin, within its cap."""
-    text = sys.stdin.read(4 * LONGEST_REQUEST) if typed == STDIN else typed or ""
+    text = _stdin(4 * LONGEST_REQUEST) if typed == STDIN else typed or ""
     if not text.strip():
-        raise UsageError('the request is empty; say what is to be done: chargehand run "…"')
+        raise UsageError('the request is empty; say what to do: chargehand run "…"')
     if len(text) > LONGEST_REQUEST:
         raise UsageError(
             f"the request is longer than {LONGEST_REQUEST:,} characters; put the material into a "
@@ -32,10 +34,8 @@ def given_request(typed: str | None) -> str:
 
 def given_plan(file: str) -> Plan:
     """The plan in a file, or from stdin. Raises `UsageError` that names the file and the place."""
-    if file != STDIN:
-        refuse_special_file(Path(file), "to read a plan from a pipe, give - and pipe it in")
     try:
-        text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8-sig")
+        text = _stdin(_LONGEST_PLAN) if file == STDIN else _text_of(Path(file))
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the plan {file} cannot be read: {why}") from None
@@ -43,6 +43,18 @@ def given_plan(file: str) -> Plan:
         return Plan.from_json(text)
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from None
+
+
+def _text_of(file: Path) -> str:
+    way_out = "to read a plan from a pipe, give - and pipe it in"
+    return read_regular_file(file, way_out=way_out).decode("utf-8-sig")
+
+
+def _stdin(most: int) -> str:
+    """What is piped in, up to this many characters."""
+    if sys.stdin is None:  # closed by the shell (`<&-`) or by a daemon
+        raise UsageError("- stands for stdin, which is closed; pipe the text in, or leave out -")
+    return sys.stdin.read(most)
 
 
 def review(plan: Plan, roster: Collection[str]) -> Plan:
@@ -74,6 +86,6 @@ def edited(plan: Plan, roster: Collection[str]) -> Plan:
             changed = given_plan(str(file))
             changed.refuse_faults(roster)
         except (UsageError, PlanRefused) as error:
-            say(f"this cannot be carried out, so the plan stays as it was: {error}")
+            say(f"this plan cannot be run, so the plan is unchanged: {error}")
             return plan
     return changed

@@ -30,21 +30,21 @@ def retention_options(before: str = "") -> Callable[[Command], Command]:
             "older_than",
             callback=length,
             metavar="TIME",
-            help="Delete runs that ended longer ago, such as 30d or 12h.",
+            help="Delete runs that ended longer ago than this, such as 30d or 12h.",
         ),
         click.option(
             f"--{before}keep",
             "keep",
             type=click.IntRange(0),
             metavar="N",
-            help="Keep the newest N finished runs, delete the others.",
+            help="Keep the N newest finished runs and delete the others.",
         ),
         click.option(
             f"--{before}max-size",
             "max_size",
             callback=size,
             metavar="SIZE",
-            help="Delete the oldest runs until the journal fits, such as 500MB or 2GB.",
+            help="Delete the oldest runs until the journal fits into this size, such as 500MB or 2GB.",
         ),
     )
 
@@ -64,21 +64,24 @@ def retention_of(options: dict[str, Any]) -> Retention | None:
 
 @click.command()
 @retention_options()
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @journal_option
-@json_option("One JSON object per run, then one for all of them.")
+@json_option("Print one JSON object per run, then one with the totals.")
 def prune(*, dry_run: bool, journal: str, as_json: bool, **options: Any) -> None:
-    """Delete finished runs from a journal, with their boards, their blobs and the runs nested in them.
+    """Delete finished runs by age, number or size.
 
-    A run that any of the options excludes is deleted. Open runs are kept, and so is a run whose results an open
-    run reuses. Other processes may go on working with the journal meanwhile.
+    A run is deleted if any of the options selects it. Its board, its blobs and the runs nested in it are deleted
+    with it. Unfinished runs are kept, and so are runs whose results an unfinished run reuses. Other processes can
+    use the journal meanwhile.
     """
     retention = retention_of(options)
     if retention is None:
-        raise click.UsageError("say what is to go: --older-than 30d, --keep 1000 or --max-size 2GB")
+        raise click.UsageError(
+            "say what to delete: --older-than 30d, --keep 1000 or --max-size 2GB"
+        )
     place = journal_place(journal)
     if not place.exists():
-        raise UsageError(f"there is no journal at {place}; name another with --journal")
+        raise UsageError(f"there is no journal at {place}; give another one with --journal")
     asyncio.run(_prune(place, retention, is_dry=dry_run, as_json=as_json))
 
 

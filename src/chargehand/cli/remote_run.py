@@ -43,10 +43,12 @@ def run_at_server(url: str, asked: str | Plan, options: dict[str, Any]) -> int:
     for name in _OF_SERVER:
         if options.get(name):
             flag = name.replace("_", "-")
-            raise click.UsageError(f"--{flag} cannot go with --server: the server has its own")
+            raise click.UsageError(
+                f"--{flag} cannot be combined with --server: the server has its own settings"
+            )
     if options["display"] == "live":
         raise click.UsageError(
-            "--display live cannot go with --server: a run at a server is shown line by line; leave it out"
+            "--display live cannot be combined with --server: a run on a server is shown line by line; leave it out"
         )
     return asyncio.run(_RemoteRun(url, options).conduct(asked))
 
@@ -70,9 +72,13 @@ class _RemoteRun:
         async with self._client as client:
             run = await client.submit(asked, **self._terms())
             if not self._is_quiet and not self._options["as_json"]:
-                output.say(f"run {run} at {client.url}; Ctrl-C ends the following, not the run")
+                output.say(f"run {run} at {client.url}; Ctrl-C stops this command, not the run")
             is_left = await self._follow(run)
-            return Exit.NEEDS_A_PERSON if is_left else self._show(await client.result(run))
+            if not is_left:
+                return self._show(await client.result(run))
+            if self._options["output"]:
+                output.tell_unwritten(self._options["output"], "the run has not ended")
+            return Exit.NEEDS_A_PERSON
 
     def _terms(self) -> dict[str, Any]:
         options = self._options
@@ -126,7 +132,7 @@ class _RemoteRun:
         """Ask the person at this terminal; return once the run waits for people and nobody is here."""
         if output.is_interactive():
             await ask_all(_RemoteQuestions(self, self._client, run), TerminalPrompt())
-            output.say("nobody can be asked any more; questions stay open")
+            output.say("the input has ended, so nobody can answer here; questions stay open")
             self._changed.set()
         await self._leave_to_people(run)
 
@@ -139,7 +145,7 @@ class _RemoteRun:
         for told in questions:
             output.say(f"{told['id']} asks: {clean(told['text'])}")
         output.say(
-            "answer it in the dashboard, or by POST questions/ID/answer; the run goes on at the server"
+            "answer in the dashboard, or by POST questions/ID/answer; the run continues on the server"
         )
 
     async def asked(self, run: str) -> tuple[str, list[dict[str, Any]]]:
@@ -188,7 +194,7 @@ class _RemoteQuestions:
         await self._client.answer(question, text)
 
     async def delegate(self, question: str) -> None:
-        raise UsageError(f"{question}: over HTTP, a person answers; type an answer")
+        raise UsageError(f"{question}: with --server, only a person can answer; type an answer")
 
     async def wait_change(self) -> None:
         await self._run.wait_change()

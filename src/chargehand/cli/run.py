@@ -32,7 +32,7 @@ from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head, is_part_of_journal
-from chargehand.settings import Choice, journal_place, reader_of
+from chargehand.settings import Choice, journal_place, reader_of, with_journal_of_crew
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server
 from chargehand.supervisor.requests import RunOptions
@@ -46,13 +46,13 @@ def _writable(context: click.Context, option: click.Parameter, file: str) -> str
     if not file:
         return file
     if not place.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {place.parent}; make it first")
+        raise click.BadParameter(f"there is no folder {place.parent}; create it first")
     if place.is_dir():
-        raise click.BadParameter(f"{place} is a folder; name a file in it")
+        raise click.BadParameter(f"{place} is a folder; give a file in it")
     if is_part_of_journal(place):
-        raise click.BadParameter(f"{place} belongs to a journal; choose another place")
+        raise click.BadParameter(f"{place} belongs to a journal; choose another file")
     if not os.access(place if place.exists() else place.parent, os.W_OK):
-        raise click.BadParameter(f"{place} must not be written; choose another place")
+        raise click.BadParameter(f"{place} is not writable; choose another file")
     return file
 
 
@@ -60,38 +60,43 @@ display_option = click.option(
     "--display",
     type=click.Choice(["auto", "live", "plain"]),
     default="auto",
-    help="live: a view of the run at the bottom of the terminal; plain: one line per change and nothing else. "
-    "auto: live on a terminal, unless CI or NO_PROGRESS is set.",
+    help="How to show progress. live: a view of the run at the bottom of the terminal; plain: only one line per "
+    "change; auto (default): live on a terminal, unless $CI or $NO_PROGRESS is set.",
 )
 
 
 def showing_options(command: Any) -> Any:
     """How a run is shown."""
     options = (
-        click.option("--json", "as_json", is_flag=True, help="Events as JSON lines on stdout."),
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print each event as one line of JSON."
+        ),
         click.option(
             "--quiet",
             is_flag=True,
-            help="The result only; with --json, one object: run, status, answer, claims, gaps, "
+            help="Print only the result; with --json, one object: run, status, answer, claims, gaps, "
             "confidence, usage, questions.",
         ),
         display_option,
         click.option(
             "--on-question",
             type=click.Choice(["wait", "return", "supervisor", "fail"]),
-            help="When a person must answer: wait (asking here, on a terminal); return with exit code 4, to be "
-            "answered and resumed; have the supervisor's model answer what it may; or fail the task that asks. "
-            "Default: wait on a terminal or with --notify, else return.",
+            help="What to do when a person must answer. wait: wait for the answer, and ask here if this is a "
+            "terminal; return: exit with code 4, so that you can answer and resume the run; supervisor: let the "
+            "supervisor's model answer where it may; fail: fail the task that asks. Default: wait on a terminal or "
+            "with --notify, otherwise return.",
         ),
-        click.option("--verbose", is_flag=True, help="Show the stack of each failure, too."),
+        click.option("--verbose", is_flag=True, help="Also show the stack trace of each failure."),
         click.option(
             "--output",
             metavar="FILE",
             default="",
             callback=_writable,
-            help="Write the result there.",
+            help="Write the result to FILE. Without a result, FILE is left as it is.",
         ),
-        click.option("--report", is_flag=True, help="At the end, where time and money went."),
+        click.option(
+            "--report", is_flag=True, help="At the end, report where time and money went."
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -102,50 +107,57 @@ def request_options(command: Any) -> Any:
     """What is to be done, by whom, and within what limits."""
     options = (
         click.option(
-            "--plan", "plan_file", metavar="FILE", help="Carry out this plan instead; - is stdin."
+            "--plan",
+            "plan_file",
+            metavar="FILE",
+            help="Run the plan in FILE instead of a REQUEST; - reads it from stdin.",
         ),
         crew_options,
         worker_option,
         click.option(
             "--approach",
             type=click.Choice(["stream", "whole", "route", "steps"]),
-            help="How the request becomes tasks: start while the plan is written (default), plan first, "
-            "give all to one worker, or one step after another.",
+            help="How the request becomes tasks. stream (default): start tasks while the plan is still being "
+            "written; whole: write the whole plan first; route: give the request to one worker; steps: choose the "
+            "next worker after each result.",
         ),
         click.option(
-            "--deadline", metavar="TIME", callback=length, help="Answer by then: 90s, 5m, 1h30m."
+            "--deadline",
+            metavar="TIME",
+            callback=length,
+            help="Answer within this time, such as 90s, 5m or 1h30m.",
         ),
         click.option(
-            "--money", type=click.FloatRange(0), metavar="DOLLARS", help="At most so many dollars."
+            "--money", type=click.FloatRange(0), metavar="DOLLARS", help="Spend at most this much."
         ),
+        click.option("--tokens", type=click.IntRange(0), metavar="N", help="Use at most N tokens."),
         click.option(
-            "--tokens", type=click.IntRange(0), metavar="N", help="At most so many tokens."
-        ),
-        click.option(
-            "--calls", type=click.IntRange(0), metavar="N", help="At most so many model calls."
+            "--calls", type=click.IntRange(0), metavar="N", help="Make at most N model calls."
         ),
         click.option(
             "--on-budget",
             type=click.Choice(["stop", "ask"]),
             default="stop",
-            help="When the budget is used up: answer from what there is (default), or ask whether it may be raised.",
+            help="What to do when the budget is used up. stop (default): answer from the results so far; ask: ask a "
+            "person whether to raise it.",
         ),
         click.option(
             "--priority",
             type=int,
             default=0,
             metavar="N",
-            help="Larger is more urgent: kept with the run, and counts among the runs of one process, such as "
-            "`chargehand serve`. A command that leads its run itself has only this one.",
+            help="Priority of the run; larger is more urgent. Default: 0. It is stored with the run and counts among "
+            "all runs of the process that leads it, such as `chargehand serve`. A command that leads its run itself "
+            "leads no other runs.",
         ),
         click.option(
-            "--after", metavar="RUN", callback=stated, help="Go on from this run's answer."
+            "--after", metavar="RUN", callback=stated, help="Follow up on the answer of this run."
         ),
         click.option(
             "--reuse",
             metavar="RUN",
             callback=stated,
-            help="Take over from this run what has not changed.",
+            help="Reuse the results of this run where nothing has changed.",
         ),
     )
     for option in reversed(options):
@@ -156,35 +168,42 @@ def request_options(command: Any) -> Any:
 @click.command(cls=PathsCommand)
 @click.argument("request", required=False)
 @request_options
-@click.option("--review", is_flag=True, help="Show the plan first; you approve or edit it.")
+@click.option(
+    "--review",
+    is_flag=True,
+    help="Show the plan before it runs, so that you can approve or edit it.",
+)
 @click.option(
     "--here",
     is_flag=True,
-    help="Lead the run in this process, although `chargehand serve` serves the journal.",
+    help="Lead the run in this process, even if `chargehand serve` serves the journal.",
 )
 @click.option(
     "--server",
     metavar="URL",
     default="",
     callback=stated,
-    help="Have the `chargehand serve` at this address do it, with its crew. The token: CHARGEHAND_TOKEN, "
-    "CHARGEHAND_TOKEN_FILE, the keyring, or the address as it was printed.",
+    help="Run on the `chargehand serve` at this address, with its crew. The token is taken from $CHARGEHAND_TOKEN, "
+    "the file $CHARGEHAND_TOKEN_FILE, the keyring, or the address as the server printed it.",
 )
 @notify_option
 @showing_options
 def run(request: str | None, plan_file: str | None, **options: Any) -> None:
-    """Run a REQUEST and print the answer. `-` reads the request from stdin.
+    """Run a REQUEST and print the answer.
 
-    If `chargehand serve` serves the journal with the same crew, files and models, the run is handed over to it and
-    followed here: its priority counts among all runs there, and Ctrl-C ends the following, not the run.
+    If REQUEST is -, it is read from stdin.
 
-    Exit code: 0 done, 1 failed, 2 wrong usage, 3 partial answer, 4 a person is needed,
+    If a server (`chargehand serve`) serves the journal with the same crew, files and models, this command hands the
+    run over to it and follows the run here. The priority then counts among all runs of the server, and Ctrl-C stops
+    this command, not the run.
+
+    Exit codes: 0 done, 1 failed, 2 usage error, 3 partial answer, 4 a person is needed,
     5 over budget, 130 interrupted.
     """
     if request is not None and plan_file is not None:
         raise click.UsageError("give a REQUEST or --plan FILE, not both")
     if request is None and plan_file is None:
-        raise click.UsageError("say what is to be done: either a REQUEST, or --plan FILE")
+        raise click.UsageError("say what to do: give a REQUEST or --plan FILE")
     asked = given_request(request) if plan_file is None else given_plan(plan_file)
     if url := options.pop("server"):
         from chargehand.cli.remote_run import run_at_server  # with its HTTP client
@@ -192,14 +211,15 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
         sys.exit(run_at_server(url, asked, options))
     choice = choice_of(options)
     manner = manner_of(choice, options)
-    boss = boss_for(choice, quiet=manner.quiet)
+    boss, choice = boss_for(choice, quiet=manner.quiet)
+    manner = manner.with_choice(choice)
     terms = run_terms(boss, choice, options)
     if options["review"]:
         asked = _to_review(asked, boss, terms)
     servers = [] if options["here"] else asyncio.run(_servers(boss, choice, options))
     if servers:
         if not manner.quiet:
-            output.say(f"handed over to {servers_words(servers)}; --here leads it here")
+            output.say(f"handed over to {servers_words(servers)}; to lead it here, use --here")
         sys.exit(follow(boss, asyncio.run(boss.post(asked, **terms)), manner))
     watch = RunView(manner)
 
@@ -226,7 +246,7 @@ async def _servers(boss: Supervisor, choice: Choice, options: dict[str, Any]) ->
         return servers
     if not options["quiet"]:
         output.say(
-            f"led here: {own[0]} is for runs that this command leads, so it is not handed over to "
+            f"led here: {own[0]} works only for runs that this command leads, so the run is not handed over to "
             f"{servers_words(servers)}"
         )
     return []
@@ -234,17 +254,17 @@ async def _servers(boss: Supervisor, choice: Choice, options: dict[str, Any]) ->
 
 @click.command(cls=PathsCommand)
 @click.argument("run_id", metavar="RUN")
-@click.option("--accept", is_flag=True, help="Go on although the crew has changed.")
+@click.option("--accept", is_flag=True, help="Resume the run even if the crew has changed.")
 @crew_options
 @notify_option
 @showing_options
 def resume(run_id: str, *, accept: bool, **options: Any) -> None:
-    """Go on with a RUN that was interrupted; of a finished one, print the answer again.
+    """Resume an interrupted RUN, or print the answer of a finished one again.
 
-    RUN is an id, the beginning of one, or `last`. The crew is found as it was at the start, unless you give
-    another.
+    RUN is the id of a run, the beginning of an id, or `last`. The run keeps the crew, files and model that it was
+    started with, unless you pass others.
     """
-    choice = choice_of(options)
+    choice = with_journal_of_crew(choice_of(options))
     manner = manner_of(choice, options)
     head, source = asyncio.run(with_run(run_id, choice.journal, _with_source))
     found = head.stream
@@ -255,14 +275,14 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
         sys.exit(RunSession(reader, watch, manner).conduct(_nothing))
     given, choice = choice, choice.or_as(source)
     if choice.crew != given.crew and not manner.quiet:
-        output.say(f"crew: {choice.crew}, from where the run was started")
-    boss = boss_for(choice, quiet=manner.quiet)
+        output.say(f"crew: {choice.crew}, as when the run was started")
+    boss, _ = boss_for(choice.in_found_journal(), quiet=manner.quiet)
 
     async def start() -> None:
         standing = await standing_of(boss, head)
         watch.catch_up(standing.result, standing.asked)
         if standing.result.status is RunState.PAUSED:
-            output.say(f"it is paused; let it go on with:  {again('unpause', found, choice)}")
+            output.say(f"the run is paused; continue it with:  {again('unpause', found, choice)}")
         boss.on(*KINDS.values())(lambda run, event: watch.hear(event) if run == found else None)
         await boss.resume(found, accept=accept, on_question=options["on_question"])
 
@@ -359,7 +379,7 @@ def _to_review(asked: str | Plan, boss: Supervisor, terms: RunOptions) -> str | 
     if isinstance(asked, Plan):
         return review(asked, boss.roster.limited_to(terms.get("workers") or ()).names)
     if terms.get("on_question") == "fail":
-        raise click.UsageError("--review asks you about the plan; leave out --on-question fail")
+        raise click.UsageError("--review asks you about the plan, so leave out --on-question fail")
     # The run itself plans and asks: what the planner spends counts like all else.
     terms["review"] = True
     return asked

@@ -13,7 +13,7 @@ from chargehand.errors import UnknownQuestion
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Head
 from chargehand.presentation.question_words import answer_in
-from chargehand.presentation.run_status import process_words
+from chargehand.presentation.run_status import answered_words, process_words
 from chargehand.settings import Choice
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server, servers_of
@@ -24,9 +24,11 @@ from chargehand.supervisor.crew_advertisement import Server, servers_of
 @click.argument("text")
 @journal_option
 def answer(question: str, text: str, journal: str) -> None:
-    """Answer a QUESTION of a run with TEXT: one of its choices, or their number.
+    """Answer a question that a run has asked.
 
-    QUESTION is its id, as `show` prints it, or the run's if it asks only one thing.
+    QUESTION is the id of the question, as `chargehand show` prints it, or a run that asks only one question: the id
+    of the run, the beginning of the id, or `last`. If the question has choices, TEXT is one of them or its
+    number; if choices are numbers themselves, TEXT is one of them.
     """
     typed, _, rest = question.partition(":")
 
@@ -39,70 +41,89 @@ def answer(question: str, text: str, journal: str) -> None:
             raise await boss.why_closed(error.question) from None
         await boss.answer(asked.id, answer_in(asked, text) or text)
         standing, servers = await standing_of(boss, head), await servers_of(boss.journal)
-        return f"{asked.id} is answered; {_goes_on(standing, servers, journal)}"
+        return f"{asked.id} is answered; {_goes_on(asked.id, standing, servers, journal)}"
 
     say(asyncio.run(with_run(typed, journal, give)))
 
 
-def _goes_on(standing: FoundRun, servers: Sequence[Server], journal: str) -> str:
+def _goes_on(question: str, standing: FoundRun, servers: Sequence[Server], journal: str) -> str:
     """How a run goes on whose question was answered."""
     if standing.result.approach is Approach.POOL:
-        return "its pool goes on with it"
+        is_taken = question not in standing.answered
+        return (
+            "its pool continues the run" if is_taken else answered_words(standing.result, question)
+        )
     if standing.leader is not None:
-        return f"{process_words(standing.leader)} goes on with it"
+        return f"{process_words(standing.leader)} continues the run"
     for server in servers:
         if not server.offer.why_not_taken_over(standing.result):
-            return f"{process_words(server.process)} takes the run over and goes on with it"
-    return f"no process leads the run; go on with: {resume_words(standing.result, Choice(journal=journal))}"
+            return f"{process_words(server.process)} takes over the run and continues it"
+    return f"no process leads the run; continue it with: {resume_words(standing.result, Choice(journal=journal))}"
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @journal_option
-@click.option("--answer-now", is_flag=True, help="Stop the work, and answer from what there is.")
-@click.option("--reason", default="", help="Kept with the run.")
+@click.option(
+    "--answer-now", is_flag=True, help="Stop the work and answer from the results so far."
+)
+@click.option("--reason", default="", metavar="TEXT", help="Reason to store with the run.")
 def cancel(run_id: str, journal: str, *, answer_now: bool, reason: str) -> None:
-    """End a RUN, wherever it is led; with --answer-now, have its answer at once."""
+    """Cancel a RUN, or make it answer now.
+
+    With --answer-now, the work stops, and the run answers from the results so far. Both work whichever process leads
+    the run. RUN is the id of a run, the beginning of an id, or `last`.
+    """
 
     def end(boss: Supervisor, run: str) -> Awaitable[None]:
         if answer_now:
             return boss.answer_now(run, reason or "the answer was wanted at once")
         return boss.cancel(run, reason)
 
-    _control(run_id, journal, end, "answers" if answer_now else "is cancelled")
+    _control(run_id, journal, end, "will answer" if answer_now else "will be cancelled")
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @journal_option
-@click.option("--reason", default="", help="Kept with the run.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason to store with the run.")
 def pause(run_id: str, journal: str, reason: str) -> None:
-    """Have a RUN start nothing new until `unpause`, wherever it is led.
+    """Pause a RUN: start nothing new until `chargehand unpause`.
 
-    What runs stops at its next step and goes on from there later. Deadlines are kept.
+    Running attempts stop at their next step and continue from there later. Deadlines still apply. This works
+    whichever process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
     """
-    _control(run_id, journal, lambda boss, run: boss.pause(run, reason), "is paused")
+    _control(run_id, journal, lambda boss, run: boss.pause(run, reason), "will be paused")
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @journal_option
 def unpause(run_id: str, journal: str) -> None:
-    """Have a paused RUN go on where it stopped, wherever it is led."""
-    _control(run_id, journal, lambda boss, run: boss.unpause(run), "goes on")
+    """Continue a paused RUN where it stopped.
+
+    This works whichever process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
+    """
+    _control(run_id, journal, lambda boss, run: boss.unpause(run), "will continue")
 
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @click.argument("note")
 @journal_option
-@click.option("--key", default="", help="The same note under the same key is taken once.")
+@click.option(
+    "--key",
+    default="",
+    metavar="TEXT",
+    help="Idempotency key: the same note with the same key is applied only once.",
+)
 def steer(run_id: str, note: str, journal: str, key: str) -> None:
-    """Have what is not done yet of a RUN changed as the NOTE says, wherever it is led.
+    """Change the remaining work of a RUN as a NOTE describes.
 
-    A model changes the plan, and the note is also given to the model that composes the answer.
+    A model changes the plan accordingly. The model that composes the answer also gets the note. This works whichever
+    process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
     """
-    _control(run_id, journal, lambda boss, run: boss.steer(run, note, key=key), "is planned again")
+    _control(run_id, journal, lambda boss, run: boss.steer(run, note, key=key), "will be replanned")
 
 
 def _control(
@@ -119,9 +140,9 @@ def _control(
     if isinstance(result.status, RunStatus):
         say(f"run {result.id} has ended: {result.status.value}")
     elif result.approach is Approach.POOL:
-        say(f"run {result.id} {what} as soon as an agent of its pool looks at it")
+        say(f"run {result.id} {what} as soon as an agent of its pool sees this")
     elif standing.leader is not None:
-        say(f"run {result.id} {what} as soon as {process_words(standing.leader)} hears of it")
+        say(f"run {result.id} {what} as soon as {process_words(standing.leader)} receives this")
     else:
         resume = resume_words(result, Choice(journal=journal))
-        say(f"run {result.id} {what} as soon as a process leads it; go on with: {resume}")
+        say(f"run {result.id} {what} as soon as a process leads it; continue it with: {resume}")

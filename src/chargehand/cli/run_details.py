@@ -5,18 +5,22 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.cli.find_run import FoundRun
-from chargehand.cli.options import again, resume_words
+from chargehand.cli.options import again, resume_words, with_resume_words
+from chargehand.decisions.conversation import SpokenTurn
+from chargehand.decisions.rule_answer import IN_PART
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
 from chargehand.errors import UnknownQuestion, UsageError
+from chargehand.facts.answer import Answer
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import NO_USAGE, Question, Usage
 from chargehand.facts.plan import item_of
-from chargehand.patterns.groups.messages import SpokenTurn, told_in
-from chargehand.presentation.live_frame import MARKS, Line, StyledText
+from chargehand.patterns.groups.messages import told_in
+from chargehand.presentation.live_frame import MARK_IN_PART, MARKS, Line, StyledText
 from chargehand.presentation.plain_text import (
     answer_words,
     clean,
@@ -28,17 +32,24 @@ from chargehand.presentation.plain_text import (
 from chargehand.presentation.progress_lines import (
     gain_of,
     gain_words,
-    shown_state,
-    state_words,
+    item_counts,
     task_counts,
+    told_states,
     waited_words,
 )
 from chargehand.presentation.question_words import question_lines
-from chargehand.presentation.run_status import INTERRUPTED, process_words, status_words
+from chargehand.presentation.run_status import (
+    INTERRUPTED,
+    answered_words,
+    process_words,
+    status_words,
+)
 from chargehand.presentation.trace_lines import timeline_lines
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice
 
+#: gaps of a task that are shown with it
+MOST_GAPS = 5
 _STYLES = {
     "succeeded": "done",
     "partial": "failed",
@@ -71,16 +82,16 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
     efforts = _efforts(result) if standing.submission is None else {}
     for id_, task in result.tasks.items():
         yield from _task_lines(id_, task, standing, efforts.get(id_))
-    timeline = timeline_lines(result.trace, width) if efforts else []
+    marks = {id_: _mark(task) for id_, task in result.tasks.items()}
+    timeline = timeline_lines(result.trace, width, marks) if efforts else []
     if timeline:
         yield from (_line(""), _line("timeline:"), *timeline)
     for id_, text in standing.answered.items():
-        yield _line(
-            f"\n{clean(id_)} is answered: {one_line(text, 200)}; it goes on when the run is led"
-        )
+        goes_on = answered_words(result, id_)
+        yield _line(f"\n{clean(id_)} is answered: {one_line(text, 200)}; {goes_on}")
     for question in standing.asked:
         yield from map(_line, _asked(question, standing, choice))
-    words = answer_words(result.answer) if standing.submission is None else ""
+    words = answer_words(_answer_so_far(result)) if standing.submission is None else ""
     if words:
         is_ended = isinstance(result.status, RunStatus)
         yield (StyledText("\nanswer:" if is_ended else "\nanswer so far:", "bold"),)
@@ -91,12 +102,12 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
 def _task_lines(
     id_: str, task: TaskResult, standing: FoundRun, spent: "_Effort | None"
 ) -> Iterator[Line]:
-    state = shown_state(task)
-    icon, style, _ = MARKS[state]
+    icon, style = _mark(task)
+    state = IN_PART if task.gaps else told_states(standing.result)(task)
     took = "" if spent is None else str(spent)
     yield (
         StyledText(f"{icon} ", style),
-        StyledText(f"{clean(id_)}  {state_words(state)}", style if task.error else "ink"),
+        StyledText(f"{clean(id_)}  {state}", style if task.error or task.gaps else "ink"),
         StyledText(f"{_how(task)}{took}"),
     )
     for words in _words(task):
@@ -105,7 +116,14 @@ def _task_lines(
         said = one_line(output_words(task.output), 200)
         if said:
             yield _line(f"      → {said}")
-    if task.waits_for is not None and standing.submission is None:
+    for gap in task.gaps[:MOST_GAPS]:
+        yield _line(f"      missing: {one_line(gap, 300)}")
+    if len(task.gaps) > MOST_GAPS:
+        yield _line("      …; the answer lists all that is missing")
+    if counts := item_counts(task, standing.result):
+        yield _line(f"      {counts}")
+    is_waiting = task.waits_for is not None and task.waits_for.question not in standing.answered
+    if is_waiting and standing.submission is None:
         yield _line(f"      {one_line(str(task.waits_for), 300)}")
     if task.error is not None and task.error.stack:
         yield from (_line(f"      {line}") for line in task.error.stack.rstrip().splitlines())
@@ -114,23 +132,41 @@ def _task_lines(
         yield _line(f"      {one_line(policy.words(), 400)}")
 
 
+def _mark(task: TaskResult) -> tuple[str, str]:
+    """The icon of a task and its style."""
+    return MARK_IN_PART if task.gaps else MARKS[task.state][:2]
+
+
+def _answer_so_far(result: RunResult) -> Answer:
+    """The answer, with each task that it lacks told as in the list of tasks."""
+    told = told_states(result)
+    gaps = [
+        replace(gap, state=told(result.tasks[gap.task]))
+        if gap.task in result.tasks and gap.state == result.tasks[gap.task].state
+        else gap
+        for gap in result.answer.gaps
+    ]
+    return replace(result.answer, gaps=tuple(gaps))
+
+
 def _what_next(standing: FoundRun, choice: Choice) -> Iterator[str]:
     """The report of a run that has ended; of another, how it goes on."""
     result = standing.result
     if isinstance(result.status, RunStatus):
         yield f"\n{clean(str(result.report))}"
     elif standing.submission is not None:
-        yield "\nit waits for a supervisor to start it; chargehand status says who may"
-        yield f"end it with: {again('cancel', result.id, choice)}"
+        yield "\nit is waiting for a server to start it; for details: chargehand status"
+        yield f"cancel it with: {again('cancel', result.id, choice)}"
     elif result.parked:
-        yield f"\nit is parked: {one_line(result.parked, 300)}"
+        why = with_resume_words(result.parked, result, choice)
+        yield f"\nit is parked: {one_line(why, 400)}"
     elif result.status is RunState.PAUSED:
-        yield f"\nit is paused; let it go on with: {again('unpause', result.id, choice)}"
+        yield f"\nit is paused; continue it with: {again('unpause', result.id, choice)}"
     elif result.approach is Approach.POOL:
-        yield "\nnobody leads it: it continues as workers of its pool take its tasks"
+        yield "\nno single process leads it: it continues as workers of its pool take its tasks"
     elif not standing.asked:
         if standing.status == INTERRUPTED:
-            yield f"\nno process leads it; go on with: {resume_words(result, choice)}"
+            yield f"\nno process leads it; continue it with: {resume_words(result, choice)}"
         elif standing.leader is not None:
             yield f"\n{process_words(standing.leader)} leads it; follow it with: {again('watch', result.id, choice)}"
 
@@ -242,6 +278,10 @@ def question_meant(asked: Sequence[Question], run: str, id_: str) -> Question:
             raise UnknownQuestion(id_)
         return found
     if len(asked) != 1:
-        ids = ", ".join(question.id for question in asked) or "nothing"
-        raise UsageError(f"run {run} asks {ids}; say which question you answer")
+        if not asked:
+            raise UsageError(f"run {run} has no open question")
+        ids = ", ".join(question.id for question in asked)
+        raise UsageError(
+            f"open questions of run {run}: {ids}; give the id of the one that you answer"
+        )
     return asked[0]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from chargehand.cli import output
 from chargehand.cli.ask_person import TerminalPrompt, ask_all
-from chargehand.cli.options import again
+from chargehand.cli.options import again, with_resume_words
 from chargehand.cli.run_details import ended_json
 from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.decisions.budget import OVER_BUDGET
@@ -132,7 +132,7 @@ class RunSession:
         if self._manner.asks_here:
             prompt = self._watch.screen or TerminalPrompt()
             await ask_all(_OpenQuestions(self._boss, self._watch), prompt)
-            output.say("nobody can be asked any more; questions stay open")
+            output.say("the input has ended, so nobody can answer here; questions stay open")
             self._watch.changed.set()
             await self._leave_to_people()
         elif self._leave is not None and self._manner.returns:
@@ -184,13 +184,13 @@ class RunSession:
             self._leave()
         elif times == 1:
             output.say(
-                "interrupted: nothing new is started; what runs has "
-                f"{GRACE.total_seconds():g} s to end, then it is left to be resumed. Ctrl-C again cancels"
+                "interrupted: nothing new is started; running attempts have "
+                f"{GRACE.total_seconds():g} s to finish, and the rest can be resumed. Ctrl-C again cancels the run"
             )
             output.say(f"resume it with:  {again('resume', self._watch.run, self._manner.choice)}")
             self._group.create_task(self._stop())
         else:
-            output.say("interrupted twice: cancelling")
+            output.say("interrupted twice: cancelling the run")
             self._group.create_task(self._boss.cancel(self._watch.run, "interrupted twice"))
 
     # the end
@@ -200,8 +200,8 @@ class RunSession:
             self._tell_answer(result)
         elif self._manner.quiet:
             output.as_json(ended_json(result))
-        if self._manner.as_json and self._manner.file:
-            self._write_file(output_words(result.answer.output))
+        if self._manner.as_json:
+            self._is_in_file(result)
         if self._manner.report:
             output.say(str(result.report))
         exit_ = self._exit(result)
@@ -220,16 +220,16 @@ class RunSession:
     def _tell_detached(self, run: str, unled: str) -> Exit:
         if unled:
             output.say(unled)
-        goes_on = "" if unled else "the run goes on; "
-        output.say(f"{goes_on}follow it again:  {again('watch', run, self._manner.choice)}")
-        output.say(f"end it with:  {again('cancel', run, self._manner.choice)}")
+        goes_on = "" if unled else "the run continues; "
+        output.say(f"{goes_on}follow it again with:  {again('watch', run, self._manner.choice)}")
+        output.say(f"cancel it with:  {again('cancel', run, self._manner.choice)}")
         return Exit.INTERRUPTED
 
     def _tell_answer(self, result: RunResult) -> None:
         """The answer alone, for a pipe or a file; on stderr, what speaks against it and what is missing."""
-        kept = output_words(result.answer.output)
-        if not (self._manner.file and self._write_file(kept)):
-            words, streamed = clean(kept), clean(self._watch.streamed)
+        if not self._is_in_file(result):
+            words = clean(output_words(result.answer.output))
+            streamed = clean(self._watch.streamed)
             if streamed and words.startswith(streamed):
                 words = words[len(streamed) :].lstrip("\n")
             if words:
@@ -237,8 +237,18 @@ class RunSession:
         for line in doubt_lines(result.answer):
             output.say(line)
 
-    def _write_file(self, words: str) -> bool:
-        is_written = output.write_file(self._manner.file, words, quiet=self._manner.quiet)
+    def _is_in_file(self, result: RunResult) -> bool:
+        """Write the result into its file, if it has one; whether nothing of it is left to be printed.
+
+        What a run has so far is no result yet: it must not replace the result of an earlier run.
+        """
+        file, words = self._manner.file, output_words(result.answer.output)
+        if not file:
+            return False
+        if not isinstance(result.status, RunStatus):
+            output.tell_unwritten(file, "the run has not ended")
+            return False
+        is_written = output.write_file(file, words, quiet=self._manner.quiet)
         self._is_unwritten = not is_written
         return is_written
 
@@ -259,11 +269,12 @@ class RunSession:
             for question in result.questions:
                 lines += question_lines(question)
                 lines.append(f"answer it:  {again('answer', question.id, choice)} TEXT")
-            lines += [f"waits for {words}" for words in _absent(result)[:3]]
+            lines += [f"waiting for {words}" for words in _absent(result)[:3]]
             lines.append(f"then:       {go_on}")
         elif not isinstance(result.status, RunStatus):
-            lines += [one_line(result.parked, 400)] if result.parked else []
-            lines.append(f"what is done is kept; go on with:  {go_on}")
+            why = with_resume_words(result.parked, result, choice)
+            lines += [one_line(why, 400)] if why else []
+            lines.append(f"finished work is kept; continue with:  {go_on}")
         return lines
 
 

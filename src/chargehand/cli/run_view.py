@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -48,6 +48,10 @@ class WatchOptions:
     file: str = ""
     #: painted at the bottom of the terminal, instead of a line for each change
     is_live: bool = False
+
+    def with_choice(self, choice: Choice) -> "WatchOptions":
+        """The same for a run of this crew and journal."""
+        return replace(self, choice=choice)
 
 
 class RunView:
@@ -121,7 +125,7 @@ class RunView:
             self.screen.close()  # the work is over: the answer has the terminal to itself
         if heard.begins_anew and self.streamed:
             self._end_line()
-            output.say("the answer broke off and starts again:")
+            output.say("the answer was cut off and starts again:")
             self.streamed = ""
         output.piece(heard.text)
         self.streamed += heard.text

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from chargehand.cli import output
 from chargehand.cli.find_run import (
+    OTHER_JOURNAL,
     FoundRun,
     heads_in,
     refuse_submitted,
@@ -78,19 +79,26 @@ class RunRow(Struct, frozen=True):
 
 @click.command()
 @click.option(
-    "--most", type=click.IntRange(1), default=20, metavar="N", help="How many; the newest first."
+    "--most",
+    type=click.IntRange(1),
+    default=20,
+    metavar="N",
+    help="List at most N runs. Default: 20.",
 )
-@click.option("--all", "all_", is_flag=True, help="Also runs that are tasks of others.")
+@click.option(
+    "--all", "all_", is_flag=True, help="Also list nested runs, which are tasks of other runs."
+)
 @journal_option
-@json_option("One JSON object per run.")
+@json_option("Print one JSON object per run.")
 def runs(*, most: int, all_: bool, journal: str, as_json: bool) -> None:
-    """List the runs of a journal, the one that changed last first."""
+    """List the runs of a journal, most recently changed first."""
     place = journal_place(journal)
     heads = asyncio.run(heads_in(place))
     heads = heads if all_ else [head for head in heads if not is_nested(head)]
     if not heads:
         if not as_json:
-            output.say(f'there are no runs in {place} yet; start one: chargehand run "…"')
+            start = 'start one: chargehand run "…"'
+            output.say(f"there are no runs in {place} yet; {start}; {OTHER_JOURNAL}")
         return
 
     async def look() -> list[RunRow]:
@@ -133,9 +141,12 @@ def _status_cell(row: RunRow) -> str:
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @journal_option
-@json_option("As one JSON object.")
+@json_option("Print one JSON object.")
 def show(run_id: str, journal: str, *, as_json: bool) -> None:
-    """Show how a RUN stands: a timeline, its tasks with time, cost and output, its answer, what it asks."""
+    """Show the state of a RUN: tasks, timeline, answer and open questions.
+
+    For each task, the command shows the time, the cost and the output. RUN is the id of a run, the beginning of an id, or `last`.
+    """
 
     async def look(boss: Supervisor, head: Head) -> None:
         standing = await standing_of(boss, head)
@@ -151,18 +162,19 @@ def show(run_id: str, journal: str, *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN", required=False)
+@click.argument("run_id", metavar="[RUN]", required=False)
 @journal_option
-@json_option("As JSON, which is the default where stdout is no terminal.")
-@click.option("--tree", is_flag=True, help="As a tree, also where stdout is no terminal.")
+@json_option("Print JSON. This is the default if stdout is not a terminal.")
+@click.option("--tree", is_flag=True, help="Print a tree, even if stdout is not a terminal.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of a trace instead.")
 @click.option("--no-content", is_flag=True, help="Leave out what was said, sent and returned.")
 def trace(
     run_id: str | None, journal: str, *, as_json: bool, tree: bool, schema: bool, no_content: bool
 ) -> None:
-    """Print all that happened in a RUN: plan, dispatch, every call, retries, the answer.
+    """Print everything that happened in a RUN.
 
-    On a terminal it is a tree for reading; in a pipe or a file, JSON for programs.
+    This includes the plan, which worker got which task, every call, the retries and the answer. The output is a tree
+    on a terminal, and JSON in a pipe or a file. RUN is the id of a run, the beginning of an id, or `last`.
     """
     if schema:
         output.result(json.dumps(Trace.json_schema(), indent=2))

@@ -28,7 +28,7 @@ from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
 from chargehand.past_runs import LEARNED_RUNS, PastPaces
 from chargehand.presentation.plain_text import clean, counted, money_words, one_line
-from chargehand.regular_file import refuse_special_file
+from chargehand.regular_file import read_regular_file
 from chargehand.settings import JournalPlace, journal_place
 
 #: of past runs that are read for what their tasks have cost
@@ -46,29 +46,36 @@ _NAMES = 11
     type=click.IntRange(1),
     default=100,
     metavar="N",
-    help="How many tasks at once. Default: 100, as in a run.",
+    help="Number of slots: how many tasks can run at once. Default: 100, as in a run.",
 )
 @click.option(
     "--durations",
     metavar="FILE",
-    help='JSON: {"worker": seconds, or [least, most], or {"seconds": …, "money": …}}.',
+    help='JSON file with the duration of a task, by worker: {"worker": seconds}, {"worker": [least, most]} or '
+    '{"worker": {"seconds": …, "money": …}}.',
 )
 @click.option(
     "--runs",
     type=click.IntRange(1, 10_000),
     default=200,
     metavar="N",
-    help="How many simulations; fewer if there are very many items.",
+    help="Number of simulations; fewer for plans with very many items. Default: 200.",
 )
 @click.option(
     "--items",
     "counts",
     multiple=True,
     metavar="TASK=N",
-    help="How many items a task with for_each will have, if its plan does not list them. Default: 10.",
+    help="Assume N items for a for_each task whose items the plan does not list. Default: 10. Can be repeated.",
 )
-@click.option("--seed", type=int, default=1, help="Another seed, other draws. Default: 1.")
-@json_option("As one JSON object.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    metavar="N",
+    help="Seed of the random durations. Default: 1.",
+)
+@json_option("Print one JSON object.")
 def simulate(
     file: str,
     journal: str,
@@ -80,10 +87,10 @@ def simulate(
     *,
     as_json: bool,
 ) -> None:
-    """Say how long the PLAN in a file will take: nothing is carried out and no model is asked.
+    """Estimate how long a PLAN will take, without running it.
 
-    The scheduler that would lead it leads it on a virtual clock, with lengths that past runs in the
-    journal taught, that the plan expects, or that a file gives. PLAN may be - for stdin.
+    The real scheduler runs the plan on a virtual clock, and no model is called. The durations of tasks come from the
+    --durations file, from the plan, or from past runs in the journal. PLAN is a file; - reads it from stdin.
     """
     plan = given_plan(file)
     learned = asyncio.run(_learned(journal_place(journal)))
@@ -143,19 +150,20 @@ def _refuse_unknown(file: str, names: Sequence[str], plan: Plan) -> None:
     for name in names:
         if name not in known:
             close = get_close_matches(name, known, 1)
-            meant = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            meant = (
+                f"did you mean {close[0]!r}?" if close else f"its tasks are for {', '.join(known)}"
+            )
             raise UsageError(f"{file}: no task of the plan is for {name!r}; {meant}")
 
 
 def _given(file: str) -> tuple[dict[str, Range], dict[str, float]]:
     """Lengths and prices from a file, by worker."""
-    refuse_special_file(Path(file))
     try:
-        content = json.loads(Path(file).read_text(encoding="utf-8-sig"))
+        content = json.loads(read_regular_file(Path(file)).decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"the durations {file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is no JSON that can be read: {error}") from None
+        raise UsageError(f"{file} cannot be read as JSON: {error}") from None
     if not isinstance(content, dict):
         raise UsageError(f'{file} must be an object, such as {{"researcher": [5, 20]}}')
     ranges: dict[str, Range] = {}
@@ -165,7 +173,9 @@ def _given(file: str) -> tuple[dict[str, Range], dict[str, float]]:
         where = f"{file}: {worker!r}"
         unknown = sorted(facts.keys() - {"seconds", "money"})
         if unknown:
-            raise UsageError(f"{where} has {unknown[0]!r}; what may be said is seconds and money")
+            raise UsageError(
+                f"{where} has an unknown key {unknown[0]!r}; the keys are seconds and money"
+            )
         if "seconds" in facts:
             ranges[worker] = _range(facts["seconds"], where)
         if "money" in facts:
@@ -176,11 +186,13 @@ def _given(file: str) -> tuple[dict[str, Range], dict[str, float]]:
 def _item_count(said: str, plan: Plan) -> tuple[str, int]:
     task, _, number = said.rpartition("=")
     if not task or not number.isdecimal():
-        raise UsageError(f"--items {said} must be a task and a number, such as --items each=400")
+        raise UsageError(f"--items {said} must be TASK=N, such as --items each=400")
     mapped = [each.id for each in plan.tasks if each.for_each is not None]
     if task not in mapped:
         have = ", ".join(mapped) or "none"
-        raise UsageError(f"--items {said}: no task {task!r} has for_each; those that have: {have}")
+        raise UsageError(
+            f"--items {said}: there is no task {task!r} with for_each; tasks with for_each: {have}"
+        )
     return task, int(number)
 
 
@@ -191,7 +203,7 @@ def _range(said: object, where: str) -> Range:
 
 def _number(said: object, where: str) -> float:
     if isinstance(said, bool) or not isinstance(said, (int, float)) or not said >= 0:
-        raise UsageError(f"{where} is {said!r}; give a number from 0 on, or two: [least, most]")
+        raise UsageError(f"{where} is {said!r}; give a number of at least 0, or two: [least, most]")
     return float(said)
 
 
@@ -204,9 +216,9 @@ def _shown(told: Forecast, plan: Plan) -> Iterator[str]:
     for name, words in _facts(told, plan):
         line = f"{name:<{_NAMES}}{words}"
         yield textwrap.fill(line, max(width, 40), subsequent_indent=" " * _NAMES)
-    yield f"\na run in the middle, {counted(told.parallel, 'place')}:"
+    yield f"\nmedian run, {counted(told.parallel, 'slot')}:"
     yield from gantt(told.typical, plan, width)
-    yield "\nhow many at once:"
+    yield "\ntime by number of slots:"
     yield from bars(told.sweep, told.best, width)
 
 
@@ -217,15 +229,18 @@ def _facts(told: Forecast, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "time", f"{shown_length(told.p50)} (p50), {shown_length(told.p95)} (p95)"
     yield "work", f"{shown_length(told.work)} in {tasks}, {faster}"
     yield "cost", _cost(told, money_words(told.cost))
-    yield "pool", f"{told.utilisation:.0%} of {counted(told.parallel, 'place')} busy"
+    yield "pool", f"{told.utilisation:.0%} of {counted(told.parallel, 'slot')} busy"
     yield "waits for", ", ".join(f"{clean(task)} {share:.0%}" for task, share in first)
-    yield "best", f"{told.best} at once: more would gain less than 5 %"
+    yield "best", f"{counted(told.best, 'slot')}: more would save less than 5 %"
     if told.guessed_items:
         names = clean(", ".join(told.guessed_items))
-        yield "items", f"{GUESSED_ITEMS} assumed of {names}: say how many with --items TASK=N"
+        yield "items", f"{GUESSED_ITEMS} assumed for {names}; set the number with --items TASK=N"
     if told.guessed:
         names = clean(", ".join(told.guessed))
-        yield "guessed", f"{GUESS:g}s a task of {names}: no past run, expect or --durations tells"
+        yield (
+            "guessed",
+            f"{GUESS:g}s per task of {names}: not known from past runs, expect or --durations",
+        )
 
 
 def _cost(told: Forecast, money: str) -> str:
@@ -233,8 +248,8 @@ def _cost(told: Forecast, money: str) -> str:
         return money
     names = clean(", ".join(told.unpriced))
     if not told.cost:
-        return f"not known of {names}"
-    return f"{money}, and what {names} costs, which is not known"
+        return f"not known for {names}"
+    return f"{money}, without {names}, whose cost is not known"
 
 
 def _in_numbers(told: Forecast) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,9 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.cli import output
-from chargehand.cli.find_run import FoundRun, heads_in, standing_of
+from chargehand.cli.find_run import OTHER_JOURNAL, FoundRun, heads_in, standing_of
 from chargehand.cli.followed_run import untaken_words
-from chargehand.cli.options import journal_option, json_option, resume_words
+from chargehand.cli.options import (
+    again,
+    journal_option,
+    json_option,
+    resume_words,
+    with_resume_words,
+)
 from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom, Trouble
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_names import asker_name, task_name
@@ -27,11 +32,13 @@ from chargehand.presentation.progress_lines import item_counts, task_counts
 from chargehand.presentation.run_status import (
     INTERRUPTED,
     WAITING,
+    answered_words,
     is_nested,
     looked_at,
     process_words,
     status_words,
 )
+from chargehand.result import RunResult
 from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server, servers_of
@@ -44,11 +51,11 @@ WARNING = 400
 
 @click.command()
 @journal_option
-@json_option("One JSON object per run, then one per process that serves.")
+@json_option("Print one JSON object per unfinished run, then one per server.")
 def status(*, journal: str, as_json: bool) -> None:
-    """List the runs of a journal that have not ended, with what each of them waits for and who leads it.
+    """List unfinished runs, what they are waiting for, and who leads them.
 
-    The processes that serve the journal follow: what each of them leads, and which stand by.
+    The servers of the journal are listed below the runs: which runs each of them leads, and which of them stand by.
     """
     place = journal_place(journal)
     standing = asyncio.run(_standing(place, warns=not as_json))
@@ -59,7 +66,8 @@ def status(*, journal: str, as_json: bool) -> None:
             output.as_json(_server_facts(server, standing))
         return
     if not standing.runs:
-        output.say(f"nothing is under way in {place}; chargehand runs lists what was")
+        hint = "to list all runs: chargehand runs" if place.exists() else OTHER_JOURNAL
+        output.say(f"no unfinished runs in {place}; {hint}")
     for found in standing.runs:
         for line in (
             *_in_words(found, str(place)),
@@ -107,8 +115,8 @@ async def _standing(place: JournalPlace, *, warns: bool) -> _Standing:
     async with reader_of(place) as boss:
         servers = await servers_of(boss.journal)
         looked = await looked_at(heads, lambda head: standing_of(boss, head))
-        owned = {head.stream for head in heads if head.owner}
-        warnings = await _warnings(boss, owned, place) if warns and heads else []
+        results = {head.stream: each.result for head, each in looked if isinstance(each, FoundRun)}
+        warnings = await _warnings(boss, results, place) if warns and heads else []
     runs = [
         each
         for _, each in looked
@@ -117,24 +125,34 @@ async def _standing(place: JournalPlace, *, warns: bool) -> _Standing:
     return _Standing(runs, servers, warnings)
 
 
-async def _warnings(boss: Supervisor, owned: Collection[str], place: JournalPlace) -> list[str]:
+async def _warnings(
+    boss: Supervisor, results: Mapping[str, RunResult], place: JournalPlace
+) -> list[str]:
     """Troubles other than open questions, and runs that are in each other's way."""
     coordinator = boss.coordinator(recent=RECENT)
     health = await coordinator.health()
     troubles = [each for each in health.troubles if each.kind is not Symptom.ASKING]
-    # One that was let go of is called interrupted in the list; one whose leader is silent is not.
-    troubles = [each for each in troubles if each.kind is not Symptom.UNLED or each.run in owned]
+    # The list says which runs no process leads, and how they go on; of a silent leader it says nothing.
+    troubles = [
+        each
+        for each in troubles
+        if each.kind is not Symptom.UNLED or (each.run in results and results[each.run].leader)
+    ]
     conflicts = [each for each in await coordinator.conflicts() if not each.is_settled]
+    told = [_trouble_words(each, results.get(each.run), place) for each in troubles]
     return [
-        *(f"trouble: {one_line(_trouble_words(each, str(place)), WARNING)}" for each in troubles),
+        *(f"trouble: {one_line(words, WARNING)}" for words in told),
         *(f"conflict: {one_line(str(each), WARNING)}" for each in conflicts),
     ]
 
 
-def _trouble_words(trouble: Trouble, journal: str) -> str:
-    """A trouble with a command that can be pasted: it names the journal."""
-    resume = f"chargehand resume {trouble.run}"
-    return str(trouble).replace(resume, f"{resume} --journal {shlex.quote(journal)}")
+def _trouble_words(trouble: Trouble, result: RunResult | None, place: JournalPlace) -> str:
+    """A trouble with a command that can be pasted: it names the journal and, where it must, the crew."""
+    choice = Choice(journal=os.fspath(place))
+    if result is not None:
+        return with_resume_words(str(trouble), result, choice)
+    way_out = again("resume", trouble.run, choice)
+    return str(trouble).replace(f"chargehand resume {trouble.run}", way_out)
 
 
 def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
@@ -143,12 +161,15 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
         state = "paused, interrupted"  # it stays paused though no process leads it
     yield f"{result.id}  {state}  {task_counts(result)}  {one_line(result.request)}"
     if result.parked:
-        yield f"    {one_line(result.parked, 200)}"
+        why = with_resume_words(result.parked, result, Choice(journal=journal))
+        yield f"    {one_line(why, 400)}"
     if standing.leader is not None:
         yield f"    led by {process_words(standing.leader)}{_since(result.led_at)}"
     if standing.submission is not None:
         return
-    mapped = {id_: words for id_, task in result.tasks.items() if (words := item_counts(task))}
+    mapped = {
+        id_: words for id_, task in result.tasks.items() if (words := item_counts(task, result))
+    }
     for id_, words in mapped.items():
         yield f"    {one_line(f'{id_}: {words}', 400)}"
     shared: dict[tuple[str, Cause, str, str], list[WaitReason]] = {}
@@ -159,17 +180,17 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
     groups = sorted(shared.values(), key=lambda group: group[0].cause is Cause.NEEDS)
     for group in groups[:MOST_WAITS]:
         below = "" if group[0].run == result.id else f"{group[0].run}: "
-        yield f"    {below}{one_line(_wait_words(group, standing.answered, journal), 400)}"
+        yield f"    {below}{one_line(_wait_words(group, standing, journal), 400)}"
     if len(groups) > MOST_WAITS:
         more = sum(map(len, groups[MOST_WAITS:]))
-        yield f"    and {more} more; chargehand status --json has them all"
+        yield f"    and {more} more; to see all: chargehand status --json"
 
 
 def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
     """Who may take up a run that was submitted, or why nobody does."""
     if found.submission is not None:
         words = untaken_words(found.submission, standing.servers, place)
-        yield from (f"    {line}" for line in words or ["waits for a supervisor to start it"])
+        yield from (f"    {line}" for line in words or ["waits for a server to start it"])
 
 
 def _interrupted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
@@ -179,28 +200,28 @@ def _interrupted_words(found: FoundRun, standing: _Standing, place: JournalPlace
         return
     resume = resume_words(found.result, Choice(journal=os.fspath(place)))
     if found.status == WAITING and not (found.is_abandoned and standing.servers):
-        yield f"    no process leads it; once it is answered, go on with: {resume}"
+        yield f"    no process leads it; once it is answered, continue it with: {resume}"
         return
     if not found.is_abandoned:
-        yield f"    not taken over, because it was released on purpose; go on with: {resume}"
+        yield f"    not taken over, because it was released on purpose; continue it with: {resume}"
         return
     refusals = standing.refusals(found)
     for server, reason in refusals:
         crew = f"its crew differs ({one_line(reason, 300)})"
         yield f"    not taken over by {process_words(server.process)}: {crew}"
     if not standing.servers:
-        yield f"    not taken over, because no process serves the journal; go on with: {resume}"
+        yield f"    not taken over, because no process serves the journal; continue it with: {resume}"
     elif len(refusals) == len(standing.servers):
-        yield f"    serve it with its own crew, or accept the change: {resume} --accept"
+        yield f"    start a server with the crew of the run, or accept the change: {resume} --accept"
     else:
-        yield "    about to be taken over"
+        yield "    about to be taken over by a server"
 
 
 def _server_words(server: Server, standing: _Standing) -> str:
     led = standing.led_by(server)
     most = f" and {len(led) - MOST_WAITS} more" if len(led) > MOST_WAITS else ""
     does = f"leads {', '.join(led[:MOST_WAITS])}{most}" if led else "stands by"
-    return f"{process_words(server.process)} serves{_since(server.offer.since)}: {does}"
+    return f"{process_words(server.process)} has served{_since(server.offer.since)}: {does}"
 
 
 def _since(at: datetime | None) -> str:
@@ -210,14 +231,15 @@ def _since(at: datetime | None) -> str:
     return f" since {at.astimezone():%Y-%m-%d %H:%M:%S} ({length})"
 
 
-def _wait_words(group: Sequence[WaitReason], answered: Mapping[str, str], journal: str) -> str:
+def _wait_words(group: Sequence[WaitReason], standing: FoundRun, journal: str) -> str:
     """What several tasks wait for, said once, and what ends the wait where a person can."""
     wait = replace(group[0], task=_waiting_name(group[0]))
     words = wait.words(others=len(group) - 1)
-    if wait.question in answered:
-        return f"{wait.task} is answered: {answered[wait.question]}; it goes on when the run is led"
+    if wait.question in standing.answered:
+        goes_on = answered_words(standing.result, wait.question)
+        return f"{wait.task} is answered: {standing.answered[wait.question]}; {goes_on}"
     is_personal = wait.cause in (Cause.PERSON, Cause.PAUSE)
-    return f"{words}; end it with: {way_out(wait, journal)}" if is_personal else words
+    return f"{words}; end the wait with: {way_out(wait, journal)}" if is_personal else words
 
 
 def _waiting_name(wait: WaitReason) -> str:

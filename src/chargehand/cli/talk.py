@@ -18,9 +18,12 @@ from chargehand.supervisor import Supervisor
 @click.command()
 @click.argument("run_id", metavar="RUN")
 @journal_option
-@json_option("One JSON object per message.")
+@json_option("Print one JSON object per message.")
 def talk(run_id: str, journal: str, *, as_json: bool) -> None:
-    """Print the messages of a RUN in which a group talked: who said what to whom, in order."""
+    """Print the messages of a group conversation in a RUN, in order.
+
+    Each message shows who said what to whom. RUN is the id of a run, the beginning of an id, or `last`.
+    """
 
     async def told(boss: Supervisor, head: Head) -> list[Message]:
         messages: list[Message] = []
@@ -32,9 +35,7 @@ def talk(run_id: str, journal: str, *, as_json: bool) -> None:
 
     messages = asyncio.run(with_run(run_id, journal, told))
     if len(messages) < 2 and not as_json:
-        output.say(
-            "nobody talked in this run: it is none of a group; chargehand show has its tasks"
-        )
+        output.say("this run has no group conversation; to see its tasks: chargehand show RUN")
         return
     for message in messages:
         if as_json:

@@ -10,7 +10,7 @@ from chargehand.presentation.plain_text import cell_width
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # painted at once, where the terminal knows how
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
-_ERASE_BELOW = "\x1b[J"
+_ERASE_ROW, _ROW_UP = "\x1b[2K", "\x1b[1A"
 
 
 class TerminalRegion:
@@ -60,16 +60,23 @@ class TerminalRegion:
                 self._write(self._erased(self.size[0]) + _SHOW)
             self._drawn, self._widths = [], []
 
+    def forget(self) -> None:
+        """Leave what is drawn where it is: other programs have written below it, and it is no longer the end."""
+        with self._lock:
+            self._drawn, self._widths = [], []
+
     def _erased(self, columns: int) -> str:
-        """To the first line of what is drawn; a terminal that became narrower has wrapped some lines."""
+        """To the first line of what is drawn; a terminal that became narrower has wrapped some lines.
+
+        Row by row, upwards: where all of the screen is erased at once, tmux keeps its rows in its history.
+        """
         if not self._drawn:
             return ""
         if columns >= self._columns:
             rows = len(self._drawn)
         else:
             rows = sum(max(1, -(-width // max(columns, 1))) for width in self._widths)
-        up = f"\x1b[{rows - 1}A" if rows > 1 else ""
-        return f"\r{up}{_ERASE_BELOW}"
+        return f"\r{_ERASE_ROW}{(_ROW_UP + _ERASE_ROW) * (rows - 1)}"
 
     def _drawn_as(self, lines: Sequence[str], plain: Sequence[str] | None, columns: int) -> str:
         if plain is not None:

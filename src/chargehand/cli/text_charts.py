@@ -33,7 +33,7 @@ def gantt(simulation: Simulation, plan: Plan, width: int) -> Iterator[str]:
     left = len(spans) - len(rows)
     if left:
         yield f"{left} shorter tasks are not shown"
-    yield f"{ON_PATH} the end waits for it   {WORKED} work   {WAITED} ready, no slot free"
+    yield f"{ON_PATH} critical path   {WORKED} other work   {WAITED} ready, no free slot"
 
 
 def bars(levels: Sequence[Level], best: int, width: int) -> Iterator[str]:

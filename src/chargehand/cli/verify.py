@@ -18,19 +18,22 @@ from chargehand.settings import JournalPlace, journal_place
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN", required=False)
+@click.argument("run_id", metavar="[RUN]", required=False)
 @journal_option
-@json_option("One JSON object per run.")
+@json_option("Print one JSON object per run.")
 def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
-    """Check a journal, or one RUN of it: events, their chain and numbers, boards, blobs, the head mark.
+    """Check a journal, or one RUN in it, for damage.
 
-    Of runs that retention deleted there is nothing to check.
-    Says of each run that is not whole what is wrong and what can be saved. Exit code 1 if any is not.
-    A check changes nothing: a journal that is refused as damaged is refused afterwards, too.
+    The command checks events, their hash chain and numbers, boards, blobs and the head mark. For each damaged run,
+    it prints what is wrong and what can be saved. It skips runs that retention deleted. The exit code is 1 if
+    anything is damaged. The check changes nothing: a journal that was refused as damaged is still refused
+    afterwards.
+
+    RUN is the id of a run, the beginning of an id, or `last`.
     """
     place = journal_place(journal)
     if not place.exists():
-        raise UsageError(f"there is no journal at {place}; name another with --journal")
+        raise UsageError(f"there is no journal at {place}; give another one with --journal")
     found = asyncio.run(_check(place, run_id))
     for each in found:
         if as_json:
@@ -42,10 +45,10 @@ def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
         parts = [_counted([each for each in found if each.run], "runs")]
         if boards := [each for each in found if each.board]:
             parts.append(_counted(boards, "named boards"))
-        whole = f"{' and '.join(parts)} are whole"
+        whole = f"{' and '.join(parts)} are intact"
         if any(each.is_of_whole for each in broken):
             whole += "; the journal as a whole is damaged, and was left as it is"
-        output.say(f"{place}: {whole}" + ("" if broken else "; nothing is wrong"))
+        output.say(f"{place}: {whole}" + ("" if broken else "; no damage found"))
     if broken:
         sys.exit(1)
 

@@ -29,29 +29,35 @@ def web_options(command: Command) -> Command:
             metavar="HOST:PORT",
             envvar="CHARGEHAND_HTTP",
             default="",
-            help="Where the HTTP API and the dashboard listen; off: nowhere. Default: 127.0.0.1:8642, or a free port.",
+            help="Address of the HTTP API and the dashboard; off: serve neither. Default: 127.0.0.1:8642, or a free port "
+            "if that one is taken.",
         ),
         click.option(
             "--allow-host",
             "hosts",
             multiple=True,
             metavar="NAME",
-            help="A further name that requests may be addressed to, as behind a proxy; may be given several times.",
+            help="Also accept requests for this host name, for example behind a proxy. Can be repeated.",
         ),
         click.option(
-            "--base-path", default="", metavar="PATH", help="The path that a proxy serves it under."
+            "--base-path",
+            default="",
+            metavar="PATH",
+            help="URL path under which a proxy serves the API and the dashboard.",
         ),
         click.option(
             "--https-proxy",
             "is_secure",
             is_flag=True,
-            help="A proxy in front speaks https: cookies are sent over https only.",
+            help="Send cookies only over HTTPS, for a server behind an HTTPS proxy.",
         ),
         click.option(
-            "--tls-cert", default="", metavar="FILE", help="Serve https with this certificate."
+            "--tls-cert", default="", metavar="FILE", help="Serve HTTPS with this certificate."
         ),
-        click.option("--tls-key", default="", metavar="FILE", help="The key of the certificate."),
-        click.option("--read-only", is_flag=True, help="Let the API change nothing."),
+        click.option(
+            "--tls-key", default="", metavar="FILE", help="Private key of the certificate."
+        ),
+        click.option("--read-only", is_flag=True, help="Make the API read-only."),
         token_file_option,
     )
     for option in reversed(options):
@@ -64,7 +70,7 @@ def token_file_option(command: Command) -> Command:
         "--token-file",
         default="",
         metavar="FILE",
-        help="Where tokens are kept. Default: tokens.json beside the journal.",
+        help="File that stores the tokens. Default: tokens.json next to the journal.",
     )(command)
 
 
@@ -85,7 +91,7 @@ def web_options_of(options: dict[str, Any], choice: Choice) -> "WebOptions | Non
     if find_spec("fastapi") is None or find_spec("uvicorn") is None:
         if http:
             raise click.UsageError(f"--http needs the server extra: {INSTALL}")
-        output.say(f"no HTTP API and no dashboard: {INSTALL} adds them; runs are led all the same")
+        output.say(f"serving without the HTTP API and the dashboard; to add them: {INSTALL}")
         return None
     from chargehand.server.http.web_server import HOST, WebOptions
 
@@ -103,13 +109,16 @@ def web_options_of(options: dict[str, Any], choice: Choice) -> "WebOptions | Non
 def _place(http: str) -> tuple[str, int]:
     host, colon, port = http.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise click.UsageError(f"--http {http!r} is not HOST:PORT, such as 127.0.0.1:8642; or off")
+        raise click.UsageError(f"--http {http!r} must be HOST:PORT, such as 127.0.0.1:8642, or off")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @click.group()
 def tokens() -> None:
-    """Make, list, rotate and revoke tokens of the HTTP API. A running server heeds it at once."""
+    """Create, list, rotate and revoke tokens for the HTTP API.
+
+    Changes take effect at once, even on a running server.
+    """
 
 
 def _kept(token_file: str, journal: str) -> AccessTokens:
@@ -122,22 +131,31 @@ def _kept(token_file: str, journal: str) -> AccessTokens:
     "--scope",
     type=click.Choice([each.value for each in Scope]),
     default=Scope.OPERATE.value,
-    help="read: look only; operate: submit, control and answer too; admin: everything.",
+    help="What the token allows. read: only look; operate (default): also submit, control and answer; admin: "
+    "everything.",
 )
-@click.option("--namespace", default="", help="The token sees the runs of this namespace only.")
+@click.option(
+    "--namespace",
+    default="",
+    metavar="NAME",
+    help="Limit the token to the runs of this namespace.",
+)
 @token_file_option
 @journal_option
 def add(name: str, scope: str, namespace: str, token_file: str, journal: str) -> None:
-    """Make a token and print it. It is shown this once."""
+    """Create a token and print it.
+
+    NAME is the name of the new token. The token itself is shown only once.
+    """
     output.result(_kept(token_file, journal).add(name, Scope(scope), namespace)[1])
 
 
 @tokens.command("list")
 @token_file_option
 @journal_option
-@json_option("One JSON object per token.")
+@json_option("Print one JSON object per token.")
 def list_tokens(token_file: str, journal: str, *, as_json: bool) -> None:
-    """List the tokens by name, without showing them."""
+    """List the names and scopes of all tokens, without the tokens themselves."""
     for grant in _kept(token_file, journal).grants:
         facts = {"name": grant.name, "scope": grant.scope.value, "namespace": grant.namespace}
         if as_json:
@@ -152,7 +170,10 @@ def list_tokens(token_file: str, journal: str, *, as_json: bool) -> None:
 @token_file_option
 @journal_option
 def rotate(name: str, token_file: str, journal: str) -> None:
-    """Replace a token and print the new one. The old one is refused at once."""
+    """Replace a token and print the new one.
+
+    The old token is rejected at once.
+    """
     output.result(_kept(token_file, journal).rotate(name))
 
 
@@ -161,6 +182,9 @@ def rotate(name: str, token_file: str, journal: str) -> None:
 @token_file_option
 @journal_option
 def revoke(name: str, token_file: str, journal: str) -> None:
-    """Refuse a token from now on."""
+    """Revoke a token.
+
+    The token is rejected at once.
+    """
     _kept(token_file, journal).revoke(name)
-    output.say(f"the token {name!r} is refused from now on")
+    output.say(f"revoked the token {name!r}; it is rejected from now on")

@@ -42,7 +42,7 @@ _PIECES = {"token": "TaskPiece", "answer": "AnswerPiece"}
 
 
 class RemoteResult(Struct, frozen=True, kw_only=True):
-    """What a run came to, as the server tells it."""
+    """The result of a run, as the server reports it."""
 
     id: str
     status: str
@@ -62,17 +62,17 @@ class RemoteResult(Struct, frozen=True, kw_only=True):
 
     @property
     def output(self) -> Any:
-        """The answer, by the name that it has in the result of a local run."""
+        """The answer, under the name that it has in the result of a local run."""
         return self.answer
 
     @property
     def has_ended(self) -> bool:
-        """Whether there will be no other result."""
+        """Whether the run has ended, so that this result is final."""
         return self.status in {each.value for each in RunStatus}
 
 
 class RemotePlan(Struct, frozen=True, kw_only=True):
-    """The plan of a run, as the server tells it."""
+    """The plan of a run, as the server reports it."""
 
     #: None before there is one
     plan: Plan | None
@@ -90,7 +90,7 @@ class RemotePlan(Struct, frozen=True, kw_only=True):
 
 
 class RemoteCost(Struct, frozen=True, kw_only=True):
-    """What a run has spent, as the server tells it."""
+    """What a run has spent, as the server reports it."""
 
     by_worker: list[dict[str, Any]]
     by_model: list[dict[str, Any]]
@@ -148,7 +148,7 @@ class Client:
     # runs
 
     async def submit(self, request: str | Plan, **options: Any) -> str:
-        """Begin a run and return its id. Options are those of `POST runs`: key, priority, limits, review_plan, …
+        """Start a run and return its id. Options are those of `POST runs`: key, priority, limits, review_plan, …
 
         `output` may also be a type: a Pydantic model or a dataclass.
         """
@@ -162,7 +162,7 @@ class Client:
         return str((await self._call("POST", "runs", body, about=str(options.get("key"))))["id"])
 
     async def run(self, request: str | Plan, **options: Any) -> RemoteResult:
-        """Begin a run, wait for its end, and return the result."""
+        """Start a run, wait for its end, and return the result."""
         run = await self.submit(request, **options)
         return await self.wait(run, output=options.get("output"))
 
@@ -177,7 +177,7 @@ class Client:
         return await self.result(run, output=output)
 
     async def result(self, run: str, *, output: Any = None) -> RemoteResult:
-        """What a run came to, or how far it is; `output` is the type that the run was started with."""
+        """The result of a run, or its state so far; `output` is the type that the run was started with."""
         told = await self._call("GET", f"runs/{_part(run)}/result", about=run)
         return _result_of(run, told, output)
 
@@ -187,7 +187,7 @@ class Client:
         return found
 
     async def snapshot(self, run: str) -> dict[str, Any]:
-        """Everything about a run but payloads."""
+        """Everything about a run except payloads."""
         found: dict[str, Any] = await self._call("GET", f"runs/{_part(run)}/snapshot", about=run)
         return found
 
@@ -207,7 +207,7 @@ class Client:
     async def events(
         self, run: str, after: int = 0, *, tokens: bool = False
     ) -> AsyncIterator[dict[str, Any]]:
-        """Every event of a run behind this number, each once, to the end of the run.
+        """Stream every event of a run after this number, each once, until the run ends.
 
         With `tokens`, also what models write, as it comes and without a `seq`: objects of the kinds
         `TaskPiece`, `AnswerPiece`, and `PiecesDropped` with the number of pieces that were `dropped`.
@@ -239,7 +239,7 @@ class Client:
     # control
 
     async def cancel(self, run: str, reason: str = "", *, answer_now: bool = False) -> None:
-        """End a run; with `answer_now`, have it answer from what there is."""
+        """Cancel a run; with `answer_now`, make it answer from the results so far."""
         body = {"reason": reason, "answer_now": answer_now}
         await self._call("POST", f"runs/{_part(run)}/cancel", body, about=run)
 
@@ -248,11 +248,11 @@ class Client:
         await self._call("POST", f"runs/{_part(run)}/pause", {"reason": reason}, about=run)
 
     async def unpause(self, run: str) -> None:
-        """Let a paused run go on."""
+        """Continue a paused run."""
         await self._call("POST", f"runs/{_part(run)}/unpause", {}, about=run)
 
     async def steer(self, run: str, note: str, *, key: str = "") -> None:
-        """Have a model change what is not done yet as the note says. The same key again changes nothing."""
+        """Have a model change the remaining work as the note says. The same key again changes nothing."""
         body = {"note": note, "key": key}
         await self._call("POST", f"runs/{_part(run)}/steer", body, about=run)
 
@@ -264,25 +264,25 @@ class Client:
         tokens: int | None = None,
         calls: int | None = None,
     ) -> None:
-        """Raise or lower the budget of a run; what is None stays."""
+        """Raise or lower the budget of a run; a cap that is None stays as it is."""
         body = {"money": money, "tokens": tokens, "calls": calls}
         await self._call("POST", f"runs/{_part(run)}/budget", body, about=run)
 
     async def resume(self, run: str, *, accept: bool = False) -> None:
-        """Have the server go on with an interrupted run; with `accept`, although its crew has changed."""
+        """Have the server resume an interrupted run; with `accept`, even if its crew has changed."""
         await self._call("POST", f"runs/{_part(run)}/resume", {"accept": accept}, about=run)
 
     async def retry(
         self, run: str, tasks: Sequence[str] = (), *, repeat_effects: bool = False
     ) -> str:
-        """Do tasks again, those that failed if none is named, in a new run; returns its id."""
+        """Run tasks again in a new run, by default those that failed; returns the id of the new run."""
         body = {"tasks": list(tasks), "repeat_effects": repeat_effects}
         return str((await self._call("POST", f"runs/{_part(run)}/retry", body, about=run))["id"])
 
     # plans
 
     async def plan(self, run: str) -> RemotePlan:
-        """The plan of a run, and what of it waits for approval."""
+        """The plan of a run, and the part of it that is waiting for approval."""
         return _plan_of(await self._call("GET", f"runs/{_part(run)}/plan", about=run))
 
     async def change_plan(self, run: str, plan: Plan, *, etag: str, reason: str = "") -> RemotePlan:
@@ -297,12 +297,12 @@ class Client:
         return _plan_of(await self._call("PUT", path, body, about=run, headers=headers))
 
     async def approve_plan(self, run: str, *, etag: str = "") -> None:
-        """Have the plan under review, or its draft, carried out; with `etag`, only if it is still that one."""
+        """Approve the plan under review, or its draft; with `etag`, only if it has not changed since."""
         body = {"version": etag or None}
         await self._call("POST", f"runs/{_part(run)}/plan/approve", body, about=run)
 
     async def reject_plan(self, run: str, note: str = "", *, etag: str = "") -> None:
-        """Refuse the plan under review; with a note, have it written again."""
+        """Reject the plan under review; with a note, have it written again."""
         body = {"version": etag or None, "note": note}
         await self._call("POST", f"runs/{_part(run)}/plan/reject", body, about=run)
 
@@ -315,7 +315,7 @@ class Client:
         return [each for each in found if each["answered"] is None and not each["is_closed"]]
 
     async def answer(self, question: str, text: str) -> None:
-        """Answer a question. Raises `QuestionTaken` if somebody was faster."""
+        """Answer a question. Raises `QuestionTaken` if somebody else was faster."""
         await self._call(
             "POST", f"questions/{_part(question)}/answer", {"text": text}, about=question
         )
@@ -450,7 +450,7 @@ def _read(status: int, body: bytes, url: str, about: str = "") -> Any:
         case "UnknownQuestion":
             raise UnknownQuestion(about)
         case "KeyConflict":
-            raise KeyConflict(about)
+            raise KeyConflict(about, data["run"], data["differs"])
         case _:
             words = f"{message}; {hint}" if hint else message
             raise ServerRefused(words, status=status, kind=kind)

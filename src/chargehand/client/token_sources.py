@@ -12,9 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.errors import UsageError
+from chargehand.regular_file import read_regular_file
 
 TOKEN_VARIABLE, FILE_VARIABLE = "CHARGEHAND_TOKEN", "CHARGEHAND_TOKEN_FILE"
 KEYRING = "chargehand"
+#: bytes of a file with a token, or with those of a server
+MOST_BYTES = 2**20
 
 
 class FoundToken(NamedTuple):
@@ -75,7 +78,7 @@ def _usual_files() -> Iterator[Path]:
 def _in_file(path: Path) -> FoundToken:
     """The token in a file: the text itself, or the owner's of a server's token file."""
     try:
-        data = path.read_bytes().strip()
+        data = read_regular_file(path, MOST_BYTES).strip()
     except OSError as error:
         raise UsageError(f"the token cannot be read from {path}: {error.strerror}") from None
     if not data.startswith(b"{"):

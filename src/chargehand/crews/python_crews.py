@@ -1,9 +1,11 @@
 """Crews and tools in Python: `path.py:name` or `module:name`, and what may stand there."""
 
 import contextlib
+import difflib
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module, invalidate_caches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -14,6 +16,10 @@ from chargehand.crews.crew import Crew
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.supervisor import Supervisor
 
+#: that an error lists; of more, how many there are
+MOST_NAMES = 12
+CREW = "a Supervisor, a list of workers, or a function that returns one"
+
 
 def python_crew(
     reference: str, offered: Mapping[str, object]
@@ -23,7 +29,11 @@ def python_crew(
     A function is called with those of the `offered` arguments that it names as its parameters; these
     names are returned, too.
     """
-    found, taken = load(reference, Path.cwd()), frozenset[str]()
+    can_be_crew = partial(_can_be_crew, offered.keys())
+    found, taken = (
+        load(reference, Path.cwd(), can_be_crew, f"nothing that can be one: {CREW}"),
+        frozenset[str](),
+    )
     if inspect.isfunction(found):
         taken = frozenset(offered.keys() & inspect.signature(found).parameters.keys())
         found = _called(found, reference, offered)
@@ -31,14 +41,28 @@ def python_crew(
         return found, taken
     if isinstance(found, Sequence) and not isinstance(found, str):
         return Crew(workers=tuple(found), origin=reference), taken
-    raise UsageError(
-        f"{reference} is a {type(found).__name__}; a crew is a Supervisor, a list of workers, "
-        "or a function that returns one"
-    )
+    raise UsageError(f"{reference} is a {type(found).__name__}; a crew is {CREW}")
 
 
-def load(reference: str, folder: Path) -> Any:
-    """What `path.py:name` or `module:name` names; paths are relative to `folder`."""
+def _can_be_crew(offered: Collection[str], thing: object) -> bool:
+    """Whether this may be a crew, as far as can be told without calling it."""
+    if inspect.isfunction(thing):
+        return not _lacking(thing, offered)
+    if isinstance(thing, (list, tuple)):
+        return bool(thing) and all(hasattr(each, "work") or type(each) is Crew for each in thing)
+    return isinstance(thing, (Crew, Supervisor))
+
+
+def load(
+    reference: str,
+    folder: Path,
+    fits: Callable[[object], bool] = lambda _: True,
+    none: str = "nothing that fits here",
+) -> Any:
+    """What `path.py:name` or `module:name` names; paths are relative to `folder`.
+
+    If there is nothing of this name, the error lists the names of what `fits`, the nearest first, or says `none`.
+    """
     where, colon, name = reference.rpartition(":")
     if not colon or not where or not name:
         raise UsageError(
@@ -50,7 +74,9 @@ def load(reference: str, folder: Path) -> Any:
         with _told(f"{reference} cannot be read"):
             is_there = hasattr(found, part)
         if not is_there:
-            raise UsageError(f"{where} has no {name!r}; it has {_public(module)}")
+            raise UsageError(
+                f"{where} has no {name!r}; it has {_names_in(module, name, fits) or none}"
+            )
         found = getattr(found, part)
     return found
 
@@ -58,20 +84,24 @@ def load(reference: str, folder: Path) -> Any:
 def _called(function: Any, reference: str, offered: Mapping[str, object]) -> Any:
     wanted = inspect.signature(function).parameters
     given = {name: value for name, value in offered.items() if name in wanted}
-    lacking = [
-        name
-        for name, parameter in wanted.items()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        and name not in given
-    ]
-    if lacking:
+    if lacking := _lacking(function, given):
         raise UsageError(
             f"{reference} wants {', '.join(lacking)}; a function that makes a crew may ask for "
             f"{', '.join(offered)}, and everything else needs a default"
         )
     with _told(f"{reference} failed"):
         return function(**given)
+
+
+def _lacking(function: Any, given: Collection[str]) -> list[str]:
+    """The parameters without a default that are not given."""
+    return [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and name not in given
+    ]
 
 
 def _module(where: str, folder: Path) -> ModuleType:
@@ -141,14 +171,20 @@ def _place(error: BaseException) -> str:
     return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
 
 
-def _public(module: ModuleType) -> str:
-    names = [name for name, thing in vars(module).items() if _is_own(name, thing, module)]
-    return ", ".join(names[:12]) or "nothing of its own"
+def _names_in(module: ModuleType, wanted: str, fits: Callable[[object], bool]) -> str:
+    """What the module offers, by name, the nearest to the wanted name first; empty if nothing fits."""
+    own = {name: thing for name, thing in vars(module).items() if _is_own(name, thing, module)}
+    names = [name for name, thing in own.items() if fits(thing)]
+    if not own:
+        return "nothing of its own"
+    names.sort(key=lambda name: -difflib.SequenceMatcher(None, wanted, name).ratio())
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
 
 
 def _is_own(name: str, thing: object, module: ModuleType) -> bool:
-    is_foreign = inspect.ismodule(thing) or getattr(thing, "__module__", module.__name__) not in (
-        module.__name__,
-        type(thing).__module__,
-    )
+    """Whether the module made it; of an instance of a class from elsewhere, nobody can tell that it was imported."""
+    homes = (module.__name__, type(thing).__module__)
+    is_foreign = inspect.ismodule(thing) or type(thing).__module__ == "typing"
+    is_foreign = is_foreign or getattr(thing, "__module__", module.__name__) not in homes
     return not name.startswith("_") and not is_foreign

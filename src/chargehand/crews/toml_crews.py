@@ -1,5 +1,6 @@
 """Crews in TOML: from a file to a crew, every fault with its file, its place and the way out."""
 
+import inspect
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,11 +39,12 @@ from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.retention import Retention
 from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.journal.dsn import is_dsn
 from chargehand.models.base import Model, ModelSettings
 from chargehand.models.open_model import open_model
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.notify.open_notifier import open_notifiers
-from chargehand.regular_file import refuse_special_file
+from chargehand.regular_file import read_regular_file
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker
 
@@ -74,9 +76,9 @@ def toml_crew(
 
 
 def _document(path: Path, place: Path) -> dict[str, Any]:
-    refuse_special_file(path)
     try:
-        return tomllib.loads(place.read_text(encoding="utf-8-sig"))  # some editors put a mark first
+        # Some editors put a mark first.
+        return tomllib.loads(read_regular_file(place).decode("utf-8-sig"))
     except FileNotFoundError:
         raise UsageError(
             f"there is no crew file {str(path)!r}; chargehand init {path} writes one to start from"
@@ -105,7 +107,11 @@ class _Reader:
         self._files = files
         self._above = above
         self._faults: list[str] = []
+        #: the errors that the faults were made of
+        self._told: list[Exception] = []
         self._models: dict[str, Model] = {}
+        #: by name: why a model of `[models.NAME]` cannot be opened
+        self._unopened: dict[str, UsageError | ModelDenied] = {}
         self._toolsets = Toolsets(
             folder=self._folder, files=files, sets=form.tools, servers=form.mcp
         )
@@ -127,6 +133,7 @@ class _Reader:
         on_failure = self._try("[crew]", lambda: _on_failure(crew.on_failure))
         prompts = self._try("[crew]", lambda: self._prompts(crew))
         notify = self._try("notify", lambda: self._notify(crew))
+        journal = self._try("[crew], journal", lambda: self._journal(crew.journal))
         secrets = self._secrets()
         if self._faults:
             raise faults_in(str(self._path), self._faults)
@@ -139,7 +146,7 @@ class _Reader:
             limits=_made_of(Limits, crew.limits),
             parallel=_places(crew.parallel),
             balance=crew.balance,
-            journal=str(self._folder / crew.journal) if crew.journal else "",
+            journal=journal or "",
             retry=_made_of(RetryPolicy, crew.retry),
             retention=_made_of(Retention, crew.retention),
             rates=self._rates(),
@@ -153,11 +160,16 @@ class _Reader:
         )
 
     def _try(self, place: str, make: Callable[[], T]) -> T | None:
-        """What `make` makes; what is wrong with it is kept with its place in the file."""
+        """What `make` makes; what is wrong with it is kept with its place in the file.
+
+        A model or a server that cannot be opened raises one error wherever it is used; it is kept once.
+        """
         try:
             return make()
         except (UsageError, ModelDenied) as error:
-            self._faults.append(f"{place}: {error}")
+            if not any(error is each for each in self._told):
+                self._faults.append(f"{place}: {error}")
+                self._told.append(error)
             return None
 
     def _model(self, chosen: ModelName | None) -> "ModelChoice | None":
@@ -169,17 +181,28 @@ class _Reader:
         return [self._opened(each) if each in self._form.models else each for each in chosen]
 
     def _opened(self, name: str) -> Model:
+        if name in self._unopened:
+            raise self._unopened[name]
         if name not in self._models:
             opened = partial(self._open, name)
             stand_in, model = self._stand_in, self._form.models[name].model
-            self._models[name] = opened() if stand_in is None else stand_in(model, opened)
+            try:
+                self._models[name] = opened() if stand_in is None else stand_in(model, opened)
+            except (UsageError, ModelDenied) as error:
+                self._unopened[name] = error
+                raise
         return self._models[name]
 
     def _open(self, name: str) -> Model:
         form, key = self._form.models[name], None
         if form.key_variable:
-            key = from_environment(form.key_variable, f"[models.{name}]")
+            key = from_environment(form.key_variable, "key_variable")
         return open_model(form.model, base_url=form.base_url, key=key)
+
+    def _journal(self, given: str) -> str:
+        """The path of the journal from any folder; a DSN as it is."""
+        is_path = bool(given) and not is_dsn(given)
+        return str(self._folder / given.removeprefix("sqlite:")) if is_path else given
 
     def _rates(self) -> dict[str, Rates]:
         agreed = [
@@ -215,7 +238,7 @@ class _Reader:
         )
 
     def _function(self, form: WorkerForm, reference: str) -> FunctionWorker:
-        found = load(reference, self._folder)
+        found = load(reference, self._folder, _can_be_worker)
         if isinstance(found, FunctionWorker):
             given, function = found, found.function
         elif callable(found):
@@ -267,6 +290,10 @@ class _Reader:
             except UsageError as error:
                 self._faults.append(str(error))
         return found
+
+
+def _can_be_worker(thing: object) -> bool:
+    return isinstance(thing, FunctionWorker) or inspect.isfunction(thing)
 
 
 def _place_of(number: int, form: WorkerForm) -> str:

@@ -37,6 +37,8 @@ class Toolsets:
         self._sets = sets
         self._servers = {server.name: server for server in servers}
         self._listed: dict[str, tuple[Tool, ...]] = {}
+        #: by name: why a server did not list its tools
+        self._unlisted: dict[str, UsageError] = {}
 
     def tools(self, names: Sequence[str], destinations: Sequence[str]) -> list[Tool]:
         """The tools that a worker's list names, in its order."""
@@ -50,7 +52,7 @@ class Toolsets:
             return _chosen(self._of_server(self._servers[first]), wanted, name)
         if not colon:
             raise UsageError(self._unknown(name))
-        return [_as_tool(load(name, self._folder), name)]
+        return [_as_tool(load(name, self._folder, _can_be_tool), name)]
 
     def _unknown(self, name: str) -> str:
         known = [*dict.fromkeys([*BUILT_IN, *self._sets, *self._servers])]
@@ -86,28 +88,38 @@ class Toolsets:
         return files
 
     def _of_server(self, server: ServerForm) -> tuple[Tool, ...]:
+        if server.name in self._unlisted:
+            raise self._unlisted[server.name]
         if server.name not in self._listed:
-            from chargehand.tools.mcp import mcp_server
-
-            opened = mcp_server(
-                name=server.name,
-                command=server.command,
-                env=_filled(server.env, server.name),
-                cwd=None if server.cwd is None else self._folder / server.cwd,
-                url=server.url,
-                headers=_filled(server.headers, server.name),
-                prefix=server.prefix,
-                pins=server.pins,
-                resources=server.resources,
-                timeouts=_timeouts(server),
-            )
             try:
-                self._listed[server.name] = tuple(opened.tools_sync())
-            except ToolError as error:
-                raise UsageError(
-                    f"MCP server {server.name!r} did not list its tools: {error}"
-                ) from error
+                self._listed[server.name] = self._tools_of(server)
+            except UsageError as error:
+                self._unlisted[server.name] = error
+                raise
         return self._listed[server.name]
+
+    def _tools_of(self, server: ServerForm) -> tuple[Tool, ...]:
+        """Start or reach a server, and ask for its tools."""
+        from chargehand.tools.mcp import mcp_server
+
+        opened = mcp_server(
+            name=server.name,
+            command=server.command,
+            env=_filled(server.env, server.name),
+            cwd=None if server.cwd is None else self._folder / server.cwd,
+            url=server.url,
+            headers=_filled(server.headers, server.name),
+            prefix=server.prefix,
+            pins=server.pins,
+            resources=server.resources,
+            timeouts=_timeouts(server),
+        )
+        try:
+            return tuple(opened.tools_sync())
+        except ToolError as error:
+            raise UsageError(
+                f"MCP server {server.name!r} did not list its tools: {error}"
+            ) from error
 
 
 def _made(
@@ -155,6 +167,10 @@ def _chosen(tools: Sequence[Tool], wanted: str, reference: str) -> Sequence[Tool
         names = ", ".join(each.name for each in tools)
         raise UsageError(f"{reference!r} names {len(found) or 'no'} tools; there are {names}")
     return found
+
+
+def _can_be_tool(thing: object) -> bool:
+    return isinstance(thing, Tool)
 
 
 def _as_tool(found: object, reference: str) -> Tool:

@@ -52,7 +52,7 @@ class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True
             )
 
     def over(self, usual: BreakerFigures) -> BreakerFigures:
-        """These figures, and the usual ones for those that are not given.
+        """These figures, completed with the usual ones.
 
         A given rest may be longer than the usual longest one, and the other way round.
         """

@@ -47,7 +47,7 @@ _BY_PEOPLE = (
 
 
 class PastRunSimulation(Struct, frozen=True):
-    """A simulation of past runs, next to what really happened."""
+    """A simulation of past runs, compared with what really happened."""
 
     simulation: Simulation
     #: from the first request to the last end, as recorded
@@ -55,7 +55,7 @@ class PastRunSimulation(Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """Simulated ÷ real; 1 is a simulator that is right."""
+        """Simulated time divided by real time; 1 means that the simulator is exact."""
         return self.simulation.makespan / self.happened if self.happened else 1.0
 
 
@@ -67,7 +67,7 @@ def retrace(
     balance: Balance = Balance.LEAST_BUSY,
     retry: RetryPolicy | None = None,
 ) -> PastRunSimulation:
-    """Simulate finished runs that shared one pool again, from the events of each.
+    """Simulate finished runs that shared one pool, from their events.
 
     Raises `UsageError` for a run that has not ended, or that was interrupted: time in which no process
     led it cannot be simulated.

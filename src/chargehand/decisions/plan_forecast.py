@@ -89,21 +89,21 @@ class Forecast(Struct, frozen=True, kw_only=True):
     cost: float
     #: workers whose price is unknown
     unpriced: tuple[str, ...]
-    #: workers of whose pace nothing is known
+    #: workers whose pace is unknown
     guessed: tuple[str, ...]
     #: tasks with `for_each` whose number of items is unknown
     guessed_items: tuple[str, ...]
     #: by task: the share of simulations in which the end waited for it; largest first
     critical: dict[str, float]
-    #: the run in the middle
+    #: the median run
     typical: Simulation
     sweep: tuple[Level, ...]
-    #: places: the fewest that end within 5 % of the soonest
+    #: the smallest number of slots with which p50 is within 5 % of the best
     best: int
 
     @property
     def speedup(self) -> float:
-        """How many times faster than one task after the other."""
+        """How many times faster than running the tasks one after another."""
         return self.work / self.p50 if self.p50 else 1.0
 
 
@@ -117,7 +117,7 @@ def forecast(
     seed: int = 1,
     starts: Starts | None = None,
 ) -> Forecast:
-    """Simulate the plan `runs` times, one of very many items less often: the more there are, the less chance counts.
+    """Simulate the plan `runs` times; a plan with very many items less often, because chance matters less.
 
     Raises `PlanRefused` for a plan that a supervisor would refuse.
     """

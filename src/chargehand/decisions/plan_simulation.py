@@ -77,21 +77,21 @@ class Simulation(Struct, frozen=True, kw_only=True):
 
     @property
     def work(self) -> timedelta:
-        """The lengths of all attempts together: the makespan of one pair of hands."""
+        """The total duration of all attempts: the makespan with a single slot."""
         return sum((span.length for span in self.spans), timedelta(0))
 
     @property
     def speedup(self) -> float:
-        """How many times faster than one after the other."""
+        """How many times faster than running the tasks one after another."""
         return self.work / self.makespan if self.makespan else 1.0
 
     @property
     def utilisation(self) -> float:
-        """The part of the pool's time that was worked, between 0 and 1."""
+        """The share of the pool's time in which its slots were busy, between 0 and 1."""
         return self.speedup / self.parallel if self.makespan else 0.0
 
     def busy(self, worker: str) -> timedelta:
-        """The lengths of all attempts of one worker together."""
+        """The total duration of all attempts of one worker."""
         return sum((s.length for s in self.spans if s.worker == worker), timedelta(0))
 
 

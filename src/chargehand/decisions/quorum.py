@@ -18,7 +18,7 @@ SHOWN = 80
 
 
 def quorum(task: Task, agree: int, of: int, *, workers: Sequence[str] = ()) -> list[Task]:
-    """Tasks that do `task` several times, until `agree` equal results `of` so many make its result.
+    """Tasks that run `task` `of` times and take the result that at least `agree` of them agree on.
 
     The last of them has the id of `task`, so other tasks only need that one. The others are
     `ID.1`, `ID.2` and so on; each may fail, and `workers` take them in turn. `chargehand.vote`

@@ -37,7 +37,7 @@ class Rates(Struct, frozen=True, kw_only=True):
                 raise UsageError(f"Rates({name}={value}) must be more than 0")
 
     def stricter(self, other: "Rates") -> "Rates":
-        """The lower one of each limit."""
+        """The lower value of each limit."""
         return Rates(
             requests=_lower(self.requests, other.requests),
             tokens=_lower(self.tokens, other.tokens),

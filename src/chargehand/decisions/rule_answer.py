@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from chargehand.decisions.conversation import last_said, without_token
 from chargehand.decisions.deadlines import OUT_OF_TIME
 from chargehand.decisions.quorum import plain
 from chargehand.decisions.system_tasks import (
@@ -16,9 +17,9 @@ from chargehand.decisions.system_tasks import (
     is_system_task,
     last_in,
 )
-from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.decisions.task_graph import TaskNode, TaskState, items_of, shown_state
 from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
-from chargehand.facts.plan import Strategy, item_id
+from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value, canonical
 
 #: characters
@@ -61,6 +62,9 @@ def compose(
     output: Any = next(iter(done.values()), None) if len(last) == 1 else done or None
     if not done and (loose := loose_in(nodes)):  # the best so far, rather than nothing
         output = done = {id_: outputs(id_) for id_ in loose}
+    if (said := last_said(nodes)) is not None:
+        output = without_token(nodes[said].task, outputs(said))
+        done = {said: output}
     candidates: tuple[Candidate, ...] = ()
     if strategy is Strategy.SELECT and len(done) > 1:
         candidates = _lined_up({id_: done[id_] for id_ in loose_in(nodes)}, instruction)
@@ -113,17 +117,17 @@ def gaps_in(nodes: Mapping[str, TaskNode], strategy: Strategy = Strategy.MERGE) 
         gap
         for node in nodes.values()
         if not (is_chosen and not is_system_task(node.task.id))
-        for gap in _gaps_of(node)
+        for gap in _gaps_of(node, nodes)
     )
 
 
-def _gaps_of(node: TaskNode) -> Iterator[Gap]:
+def _gaps_of(node: TaskNode, nodes: Mapping[str, TaskNode]) -> Iterator[Gap]:
     id_ = node.task.id
     is_counted = is_of_plan(node) or (is_missing(node) and is_system_task(id_))
     if not is_counted:
         return
     if node.state is not TaskState.DONE and (id_ != ANSWER or node.state.is_settled):
-        yield Gap(id_, node.state.value, why_not_done(node))
+        yield Gap(id_, shown_state(node, nodes).value, why_not_done(node))
     for missing in node.gaps:
         yield Gap(id_, IN_PART, missing)
 
@@ -166,19 +170,11 @@ def _share_of(node: TaskNode, nodes: Mapping[str, TaskNode], disputed: Collectio
     if node.state is not TaskState.DONE:
         return 0.0
     if node.task.for_each is not None and node.gaps:
-        items = list(_items_of(node, nodes))
+        items = list(items_of(node, nodes))
         done = [item for item in items if item.state is TaskState.DONE]
         return sum(0.5 if item.gaps else 1.0 for item in done) / max(len(items), 1)
     # half, where nobody can say how much
     return 0.5 if node.gaps or node.task.id in disputed else 1.0
-
-
-def _items_of(node: TaskNode, nodes: Mapping[str, TaskNode]) -> Iterator[TaskNode]:
-    for index in itertools.count():
-        item = nodes.get(item_id(node.task.id, index))
-        if item is None:
-            return
-        yield item
 
 
 def claims_of(outputs: Mapping[str, Any]) -> tuple[Claim, ...]:

@@ -1,7 +1,8 @@
 """The tasks of a run as a graph: who waits for whom, how urgent each is, how much hangs on it."""
 
+import itertools
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
@@ -11,7 +12,7 @@ from msgspec import Struct
 from chargehand.facts.failure_policy import Recourse
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import ErrorClass, Failed, Question
-from chargehand.facts.plan import Task
+from chargehand.facts.plan import Task, item_id
 
 K = TypeVar("K", bound=Hashable)
 
@@ -20,13 +21,13 @@ class TaskState(StrEnum):
     """The state of a task. `schedule.TRANSITIONS` lists which state leads to which."""
 
     WAITING = "waiting"  #: some needs are unmet: `TaskNode.unmet` counts them
-    READY = "ready"  #: needs met, offered to the pool; in the queue of `Dispatch`
-    RUNNING = "running"  #: exactly one attempt is open, by `TaskNode.worker`
-    RETRYING = "retrying"  #: failed, lost or parked; due at `TaskNode.due_at`; holds no place
-    ASKING = "asking"  #: a person must answer `TaskNode.question` first; holds no place
+    READY = "ready"  #: its needs are met; offered to the pool, in the queue of `Dispatch`
+    RUNNING = "running"  #: one attempt is in progress, by the worker `TaskNode.worker`
+    RETRYING = "retrying"  #: failed, lost or parked; due at `TaskNode.due_at`; holds no slot
+    ASKING = "asking"  #: a person must answer `TaskNode.question` first; holds no slot
     DONE = "done"  #: has its result
-    FAILED = "failed"  #: given up: `TaskNode.cause`
-    SKIPPED = "skipped"  #: will not run, because of `TaskNode.why`
+    FAILED = "failed"  #: has failed for good; `TaskNode.cause` says why
+    SKIPPED = "skipped"  #: will not run; `TaskNode.why` says why
     CANCELLED = "cancelled"  #: stopped by a person, or removed from the plan
 
     #: whether this can no longer change
@@ -127,6 +128,27 @@ class TaskNode(Struct, eq=False, gc=False):
 
     def __repr__(self) -> str:
         return f"<{self.task.id} {self.state.value} attempt {self.attempt}>"
+
+
+#: states of items that a task is shown with which waits for them; the first that any item has
+_SHOWN_OF_ITEMS = (TaskState.RUNNING, TaskState.RETRYING, TaskState.ASKING, TaskState.READY)
+
+
+def shown_state(node: TaskNode, nodes: Mapping[str, TaskNode]) -> TaskState:
+    """The state of a task as people see it. One that waits for its items is shown as these are."""
+    if node.state is not TaskState.WAITING or node.task.for_each is None:
+        return node.state
+    items = {item.state for item in items_of(node, nodes)}
+    return next((state for state in _SHOWN_OF_ITEMS if state in items), node.state)
+
+
+def items_of(node: TaskNode, nodes: Mapping[str, TaskNode]) -> Iterator[TaskNode]:
+    """The items of a task with `for_each`, in order; none before they are listed."""
+    for index in itertools.count():
+        item = nodes.get(item_id(node.task.id, index))
+        if item is None:
+            return
+        yield item
 
 
 class TaskGraph:

@@ -12,6 +12,11 @@ from chargehand.decisions.system_tasks import (
     is_system_task,
 )
 
+#: states of tasks whose own names say too little
+_STATE_WORDS = {
+    "retrying": "to be tried again",
+    "asking": "waiting for an answer",
+}
 #: who does system tasks
 SUPERVISOR = "supervisor"
 #: who asks in a system task
@@ -21,6 +26,11 @@ THE_RUN = "the run"
 def task_name(task: str) -> str:
     """A task of the plan by its id; a system task by what it does, and for which task."""
     return system_task_words(task) if is_system_task(task) else task
+
+
+def state_words(state: str) -> str:
+    """The state of a task, or of what an answer lacks, as people read it."""
+    return _STATE_WORDS.get(state, state)
 
 
 def worker_name(worker: str) -> str:

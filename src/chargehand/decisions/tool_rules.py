@@ -39,7 +39,7 @@ class ChildRule(Struct, frozen=True, tag="child"):
 
 
 class TerminalRule(Struct, frozen=True, tag="terminal"):
-    """A call of this tool ends the work."""
+    """A call to this tool ends the work."""
 
     tool: str
 
@@ -58,7 +58,7 @@ class RequiredRule(Struct, frozen=True, tag="required"):
 
 
 class ApprovalRule(Struct, frozen=True, tag="approval"):
-    """A person must approve each call of this tool."""
+    """A person must approve each call to this tool."""
 
     tool: str
 

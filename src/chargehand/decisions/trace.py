@@ -116,7 +116,7 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     @property
     def speedup(self) -> float:
-        """How much faster the run was than its work one after another; see `decisions/speedup.py`.
+        """How much faster the run was than its tasks one after another; see `decisions/speedup.py`.
 
         Time in which nothing ran because a person was asked, it was paused, or no process led it does not count.
         """
@@ -139,7 +139,7 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     @property
     def failed_attempts(self) -> int:
-        """How many attempts failed or were lost, those too that another attempt made up for."""
+        """How many attempts failed or were lost, including those that another attempt made up for."""
         return sum(each.ending in ("failed", "lost") for each in self.attempts)
 
     def steps(self, kind: StepKind | None = None) -> Iterator[StepSpan]:
@@ -172,7 +172,7 @@ class Trace(Struct, forbid_unknown_fields=True):
         self.children.append(trace)
 
     def levels(self) -> list[NestingLevel]:
-        """The time of each depth of nested supervisors, the top first."""
+        """The time spent at each level of nested supervisors, the top level first."""
         levels: list[NestingLevel] = []
         runs = [self]
         while runs:

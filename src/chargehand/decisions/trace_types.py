@@ -106,7 +106,7 @@ class AttemptSpan(Struct, forbid_unknown_fields=True):
 
     @property
     def service(self) -> timedelta:
-        """Its length without what its calls waited until their providers would take them."""
+        """Its duration without the time that its calls waited for their providers."""
         # Calls side by side may have waited at once; a length is never below nothing.
         waited = timedelta(seconds=sum(step.waited for step in self.steps))
         return max(self.length - waited, timedelta(0))

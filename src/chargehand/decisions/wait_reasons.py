@@ -10,7 +10,8 @@ from msgspec import Struct
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import ITEMS, is_system_task
-from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.decisions.task_graph import TaskNode, TaskState, items_of
+from chargehand.decisions.task_names import state_words
 from chargehand.facts.plan import Task
 
 #: that are named; of more, how many there are
@@ -139,7 +140,8 @@ class Explainer:
     def _needs(self, node: TaskNode) -> WaitReason | None:
         count = self._schedule.mapped.get(node.task.id)
         if count is not None:
-            return self._wait(node, Cause.NEEDS, f"{node.unmet:,} of its {count:,} items")
+            words = f"{node.unmet:,} of its {count:,} items{self._items_wait(node)}"
+            return self._wait(node, Cause.NEEDS, words)
         if node.task.for_each is not None and f"{ITEMS}:{node.task.id}" in self._schedule.nodes:
             return self._wait(node, Cause.NEEDS, "its items to be listed")
         unmet = _unmet(node.task, self._schedule.nodes)
@@ -147,10 +149,19 @@ class Explainer:
             return None  # it is about to be skipped
         state_of = self._schedule.state_of
         named = ", ".join(
-            f"{each.task.id} ({state_of(each.task.id).value})" for each in unmet[:MOST_NEEDS]
+            f"{each.task.id} ({state_words(state_of(each.task.id))})" for each in unmet[:MOST_NEEDS]
         )
         more = f" and {len(unmet) - MOST_NEEDS} more" if len(unmet) > MOST_NEEDS else ""
         return self._wait(node, Cause.NEEDS, named + more)
+
+    def _items_wait(self, node: TaskNode) -> str:
+        """What the first of its open items waits for; nothing while one of them is worked on."""
+        if self._schedule.state_of(node.task.id) is TaskState.RUNNING:
+            return ""
+        items = (i for i in items_of(node, self._schedule.nodes) if not i.state.is_settled)
+        first = next(items, None)
+        wait = None if first is None else self.why(first.task.id)
+        return "" if wait is None else f" ({wait.task} for {wait.what})"
 
     def _place(self, node: TaskNode) -> str:
         if is_system_task(node.task.worker):

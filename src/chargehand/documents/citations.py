@@ -29,7 +29,7 @@ _WORDS_AFTER = re.compile(r"[^.;:!?()\[\]\n\"“”]*")
 
 
 def cited(text: str) -> "list[str | Figure]":
-    """The parts of a text: all that has a source behind it, in brackets, is a figure.
+    """The parts of a text: everything that is followed by a source in brackets is a figure.
 
     Numbers with their unit, dates and "quotations" are figures. Before any other source, the words back to the last
     punctuation mark are one: they are found if they stand in the source like this.

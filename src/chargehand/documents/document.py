@@ -69,7 +69,7 @@ class Callout(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Rows under column names. Columns of numbers are set to the right.
+    """Rows under column names. Columns of numbers are right-aligned.
 
     Plain numbers of a column get equally many decimal places; a figure is shown as it is stated.
     """
@@ -101,7 +101,7 @@ class BarChart(Struct, frozen=True):
 
 
 class LineChart(Struct, frozen=True):
-    """One line per name, each with a figure per point of the axis; None: there is none, and the line has a gap."""
+    """One line per name, each with a figure per point of the axis; None leaves a gap in the line."""
 
     title: str
     axis: Sequence[str]
@@ -129,7 +129,7 @@ Block: TypeAlias = Section | Paragraph | Bullets | Callout | Table | BarChart | 
 
 
 class Document:
-    """A document that is made from a run: its blocks, then what is missing, then the sources.
+    """A document made from a run: its blocks, then what is missing, then the sources.
 
     `data` is the folder in which the figures are looked up. Without it no figure counts as checked.
     """
@@ -177,7 +177,7 @@ class Document:
     # Markdown
 
     def markdown(self) -> str:
-        """The document as Markdown; charts are tables in it."""
+        """The document as Markdown; charts become tables."""
         parts = [f"# {markdown_line(self.title)}"]
         if self.label:
             parts.append(f"*{markdown_line(self.label)}*")
@@ -242,7 +242,7 @@ class Document:
     # HTML
 
     def html(self) -> str:
-        """The document as one page: no script, and nothing is loaded from elsewhere."""
+        """The document as one HTML page, without scripts and external resources."""
         body = [f"<h1>{escape(self.title)}</h1>"]
         if self.label:
             body.append(f'<p class="label">{escape(self.label)}</p>')

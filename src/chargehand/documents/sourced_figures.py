@@ -69,7 +69,7 @@ class Figure(BaseModel):
 
 
 class CheckedFigure(Struct, frozen=True):
-    """A figure, and why it was not found in its source; empty: it was."""
+    """A figure, and why it was not found in its source; `fault` is empty if it was found."""
 
     figure: Figure
     fault: str = ""

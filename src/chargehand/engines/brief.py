@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import math
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -53,6 +54,7 @@ from chargehand.facts.outcome import (
 )
 from chargehand.facts.plan import ITEM, Task, item_of
 from chargehand.facts.value import Value, canonical, digest_of
+from chargehand.forked_copy import refuse_copy
 from chargehand.journal.base import Journal
 from chargehand.reused_threads import in_thread
 
@@ -261,6 +263,7 @@ class Brief:
         "_answers",
         "_board",
         "_counts",
+        "_home",
         "_inputs",
         "_log",
         "_loop",
@@ -343,6 +346,8 @@ class Brief:
         self._counts: dict[str, int] | None = None
         self._taint: tuple[str, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
+        #: the process of that loop
+        self._home = 0
 
     @property
     def log(self) -> StepLog | None:
@@ -547,7 +552,7 @@ class Brief:
                 f"brief.ask: choices has more than {MOST_CHOICES:,}, the most that a person can be offered; "
                 "offer fewer, or leave choices out and check the answer"
             )
-        options = tuple(checks.text(each, "brief.ask: each of choices") for each in given)
+        options = checks.texts(given, "brief.ask: choices")
         question = Question(
             id="",
             text=checks.text(text, "brief.ask: text"),
@@ -593,6 +598,7 @@ class Brief:
         loop = self._loop
         if loop is None:
             raise UsageError("brief.wait is for plain functions; in an async worker, await instead")
+        refuse_copy(self._home)  # there the loop does not run, and the wait would never end
 
         async def awaited() -> tuple[T | None, BaseException | None]:
             # Handed back as a value: a task that raises SystemExit would end the whole loop.
@@ -608,7 +614,7 @@ class Brief:
 
     def serve_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         """Allow `wait` from threads other than this loop's."""
-        self._loop = loop
+        self._loop, self._home = loop, os.getpid()
 
     def _identify(
         self, name: str, effect: Effect, identity: object, about: object, reserve: Usage

@@ -29,8 +29,9 @@ from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import AttemptHost, Brief, Fenced, SharedBoard
 from chargehand.engines.child_board import ChildBoard
 from chargehand.engines.child_protocol import (
+    HEAD_BYTES,
     HELLO,
-    LENGTH_BYTES,
+    NO_ATTEMPT,
     NOTES_AHEAD,
     AskBoard,
     AttemptFrame,
@@ -49,36 +50,61 @@ from chargehand.engines.child_protocol import (
     StopFrame,
     WrittenFrame,
     for_child,
-    length_in,
     pack,
+    read_head,
 )
 from chargehand.engines.function_import import is_async, load
 from chargehand.engines.journal_host import outcome_of
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, failed_by
 from chargehand.facts.value import plain
+from chargehand.forked_copy import end_copy, refuse_copy
 from chargehand.subreaper import stay_above
 
 PR_SET_PDEATHSIG = 1
 
 
 class FrameWriter:
-    """The way out for frames: whole ones only, whichever thread speaks."""
+    """The way out for frames: whole ones only, whichever thread speaks, and of this process alone.
+
+    A copy that a worker makes of this process with `os.fork` has the pipe too.
+    """
 
     def __init__(self, out: int) -> None:
         self._out = out
+        self._home = os.getpid()
         self._lock = threading.Lock()
-        self._notes_lock = threading.Lock()
-        self._room = NOTES_AHEAD
-        self._held: NoteProgress | None = None
-
-    def say(self, frame: FromChild) -> None:
-        self.write(pack(frame))
 
     def write(self, data: bytes | bytearray) -> None:
+        """Raises `ForkedCopy` in a copy of this process."""
+        refuse_copy(self._home)  # first: the lock may have been held when the copy was made
         rest = memoryview(data)
         with self._lock:
             while rest:
                 rest = rest[os.write(self._out, rest) :]
+
+
+class AttemptVoice:
+    """What one attempt says to the parent, each word with the token of this attempt.
+
+    What a thread of an earlier attempt says late bears the token of that one, and is not heard.
+    """
+
+    def __init__(self, pipe: FrameWriter, token: bytes) -> None:
+        self.token = token
+        self._pipe = pipe
+        self._notes_lock = threading.Lock()
+        self._room = NOTES_AHEAD
+        self._held: NoteProgress | None = None
+
+    def pack(self, frame: FromChild) -> bytearray:
+        """The frame as words of this attempt."""
+        return pack(frame, self.token)
+
+    def say(self, frame: FromChild) -> None:
+        self.write(self.pack(frame))
+
+    def write(self, data: bytes | bytearray) -> None:
+        self._pipe.write(data)
 
     def note(self, note: NoteProgress) -> None:
         """Send a progress note, or keep the newest until there is room: a flood stays in here."""
@@ -106,8 +132,9 @@ class FrameWriter:
 class ChildHost(AttemptHost):
     """The host of one attempt in a worker process: the parent writes down what it reports."""
 
-    def __init__(self, voice: FrameWriter, numbers: "itertools.count[int]") -> None:
+    def __init__(self, voice: AttemptVoice, numbers: "itertools.count[int]") -> None:
         self._voice = voice
+        self._home = os.getpid()
         self._numbers = numbers
         self._unanswered: dict[int, asyncio.Future[WrittenFrame | BoardAnswer]] = {}
         self._stopped = ""
@@ -160,12 +187,13 @@ class ChildHost(AttemptHost):
         answer: asyncio.Future[WrittenFrame | BoardAnswer] = (
             asyncio.get_running_loop().create_future()
         )
-        data = pack(frame)
+        data = self._voice.pack(frame)
         self._unanswered[number] = answer
         self._voice.write(data)
         return await answer
 
     def _refuse_if_stopped(self) -> None:
+        refuse_copy(self._home)
         if self._stopped:
             raise Fenced(self._stopped)
 
@@ -177,11 +205,14 @@ class ChildProcess:
     as they would be anywhere else, in the main thread with no loop running.
     """
 
-    def __init__(self, target: str, voice: FrameWriter, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, target: str, pipe: FrameWriter, loop: asyncio.AbstractEventLoop) -> None:
         self._target = target
-        self._voice = voice
+        self._pipe = pipe
         self._loop = loop
+        self._home = os.getpid()
         self._orders: queue.SimpleQueue[Setup | AttemptFrame | None] = queue.SimpleQueue()
+        #: of the attempt that was heard of last
+        self._voice = AttemptVoice(pipe, NO_ATTEMPT)
         self._numbers = itertools.count(1)  # over all attempts, so that no late answer fits
         self._host: ChildHost | None = None
         self._function: Callable[..., Any] | None = None
@@ -194,8 +225,8 @@ class ChildProcess:
     def listen(self, source: int) -> None:
         """Hear the parent out. Runs in a thread, so that not even a blocked loop outlives the parent."""
         try:
-            while (data := _frame_from(source)) is not None:
-                self._hear(data)
+            while (heard := _frame_from(source)) is not None:
+                self._hear(*heard)
         finally:
             if self._is_busy:
                 _end_at_once()
@@ -209,16 +240,17 @@ class ChildProcess:
             else:
                 self._end(self._run(order))
 
-    def _hear(self, data: bytes) -> None:
+    def _hear(self, token: bytes, data: bytes) -> None:
         try:
             frame = for_child(data)
         except errors.ChargehandError as error:  # only an attempt can be so deep or strange
-            self._voice.say(EndedFrame(failed_by(error)))
+            AttemptVoice(self._pipe, token).say(EndedFrame(failed_by(error)))
             return
         match frame:
             case Setup():
                 self._orders.put(frame)
             case AttemptFrame():
+                self._voice = AttemptVoice(self._pipe, token)
                 self._is_busy = True
                 self._busy.set()
                 self._orders.put(frame)
@@ -228,7 +260,8 @@ class ChildProcess:
                 if self._host is not None:
                     self._host.stop(frame.reason)
             case Room():
-                self._voice.make_room()
+                if token == self._voice.token:
+                    self._voice.make_room()
             case _:
                 assert_never(frame)
 
@@ -247,12 +280,11 @@ class ChildProcess:
 
     def _beat(self, pause: float) -> None:
         """Give signs of life while there is work, from a thread: the work may block the loop."""
-        beat = pack(Beat())
         with suppress(OSError):  # the parent is gone
             while self._busy.wait():
                 time.sleep(pause)
                 if self._is_busy:
-                    self._voice.write(beat)
+                    self._voice.say(Beat())
 
     def _limit(self, name: str, most: int) -> None:
         """Set a limit of this process, or refuse all work: better none than work without its limit."""
@@ -282,6 +314,8 @@ class ChildProcess:
             function = self._function = self._function or load(self._target)
         except BaseException as error:  # noqa: BLE001 - a module may even exit while it is imported
             return _not_found(self._target, error)
+        finally:
+            end_copy(self._home)  # made by a module while it was imported
         self._host = ChildHost(self._voice, self._numbers)
         working = self._loop.create_task(self._work(function, _brief_of(attempt, self._host)))
         while not working.done():
@@ -323,9 +357,9 @@ class ChildProcess:
         else:
             ended = EndedFrame(outcome)
         try:
-            data = pack(ended)
+            data = self._voice.pack(ended)
         except errors.UsageError as error:
-            data = pack(EndedFrame(_legible(failed_by(error))))
+            data = self._voice.pack(EndedFrame(_legible(failed_by(error))))
         self._voice.flush_notes()
         # Before the word is out, because the parent may hang up as soon as it hears it.
         self._is_busy = False
@@ -360,10 +394,10 @@ def main() -> None:
     # Ctrl-C is the parent's. Not SIG_IGN: programs that a worker starts would inherit that.
     signal.signal(signal.SIGINT, lambda *_: None)
     faulthandler.enable(2, all_threads=False)  # the parent passes on where it crashed
-    voice = FrameWriter(out)
-    voice.write(HELLO)
+    pipe = FrameWriter(out)
+    pipe.write(HELLO)
     with asyncio.Runner() as runner:
-        child = ChildProcess(sys.argv[1], voice, runner.get_loop())
+        child = ChildProcess(sys.argv[1], pipe, runner.get_loop())
         threading.Thread(target=child.listen, args=(source,), daemon=True).start()
         child.serve()
 
@@ -398,10 +432,14 @@ def _end_at_once() -> None:
     os._exit(1)
 
 
-def _frame_from(source: int) -> bytes | None:
-    """The next frame, None when the parent has hung up."""
-    head = _read(source, LENGTH_BYTES)
-    return None if head is None else _read(source, length_in(head))
+def _frame_from(source: int) -> tuple[bytes, bytes] | None:
+    """The next frame, after the token of its attempt; None when the parent has hung up."""
+    head = _read(source, HEAD_BYTES)
+    if head is None:
+        return None
+    length, token = read_head(head)
+    data = _read(source, length)
+    return None if data is None else (token, data)
 
 
 def _read(source: int, count: int) -> bytes | None:
@@ -433,10 +471,13 @@ def _brief_of(attempt: AttemptFrame, host: ChildHost) -> Brief:
 
 def _caught(function: Callable[[Brief], Any], brief: Brief) -> tuple[bool, Any]:
     # SystemExit and the like would end the thread or, set on a future, the event loop.
+    home = os.getpid()
     try:
         return True, function(brief)
     except BaseException as error:  # noqa: BLE001 - handed on to the attempt as it is
         return False, error
+    finally:
+        end_copy(home)
 
 
 def _not_found(target: str, error: BaseException) -> Failed:

@@ -18,8 +18,9 @@ from chargehand import subreaper
 from chargehand.engines.base import Job, Lost
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.engines.child_protocol import (
+    HEAD_BYTES,
     HELLO,
-    LENGTH_BYTES,
+    NO_ATTEMPT,
     AskBoard,
     AttemptFrame,
     Beat,
@@ -37,8 +38,9 @@ from chargehand.engines.child_protocol import (
     ToChild,
     WrittenFrame,
     from_child,
-    length_in,
+    new_token,
     pack,
+    read_head,
 )
 from chargehand.engines.function_import import importable
 from chargehand.engines.local_engine import RETRY_START, refuse_while_loading, say_short
@@ -212,6 +214,8 @@ class _Child(asyncio.SubprocessProtocol):
         self._patience = MOST_MISSED * beat
         self._cpu = cpu
         self._heard_at = 0.0
+        #: of the attempt that it has
+        self._token = NO_ATTEMPT
         self._is_greeted = False
         self._is_done_for = False
         self._why = ""
@@ -222,10 +226,11 @@ class _Child(asyncio.SubprocessProtocol):
 
     def send(self, frame: ToChild) -> None:
         """Say something to the child; if it is gone, nobody hears. Raises `UsageError` if too large."""
-        self._write(pack(frame))
+        self._write(pack(frame, self._token))
 
     async def run(self, brief: Brief) -> Outcome | Lost:
         """Have the child do one attempt."""
+        self._token = new_token()
         self._tail.clear()
         try:
             self.send(_attempt_of(brief))
@@ -319,13 +324,16 @@ class _Child(asyncio.SubprocessProtocol):
                     assert_never(frame)
 
     async def _receive(self) -> FromChild:
+        """The next frame of this attempt. Whatever an earlier one still says is no word of this one."""
         if not self._is_greeted:
             await self._frames.readuntil(HELLO)
             self._is_greeted = True
-        length = length_in(await self._frames.readexactly(LENGTH_BYTES))
-        frame = from_child(await self._frames.readexactly(length))
-        self._heard_at = self._loop.time()
-        return frame
+        while True:
+            length, token = read_head(await self._frames.readexactly(HEAD_BYTES))
+            data = await self._frames.readexactly(length)
+            if token == self._token:
+                self._heard_at = self._loop.time()
+                return from_child(data)
 
     async def _feel_pulse(self) -> None:
         """Kill the process if it is silent because somebody has stopped it: it may never go on.
@@ -357,7 +365,7 @@ class _Child(asyncio.SubprocessProtocol):
         except Fenced as fenced:
             self.send(StopFrame(str(fenced)))
         # The line takes every note without waiting, so the pace has to be kept here.
-        self._loop.call_later(NOTE_PAUSE, self.send, Room())
+        self._loop.call_later(NOTE_PAUSE, self._write, pack(Room(), self._token))
 
     def _write(self, data: bytearray) -> None:
         if self.is_alive:

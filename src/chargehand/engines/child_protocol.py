@@ -1,5 +1,11 @@
-"""What a supervisor and its worker processes say to each other: JSON frames, each after its length."""
+"""What a supervisor and its worker processes say to each other: JSON frames, each after a head.
 
+The head holds the length of the frame and the token of the attempt that it belongs to. The parent draws
+a new random token for every attempt and ignores frames that bear another: no result, step or note can
+cross from one attempt to the next, whatever still holds the pipe.
+"""
+
+import secrets
 import struct
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -24,8 +30,12 @@ NOTES_AHEAD = 32
 #: what a child may ask of the board; the rest is made of these
 BoardAct: TypeAlias = Literal["post", "notes", "search", "write", "read", "find", "labels", "guard"]
 
-LENGTH_BYTES = 4
-_length = struct.Struct(">I")
+TOKEN_BYTES = 16
+_head = struct.Struct(f">I{TOKEN_BYTES}s")
+HEAD_BYTES = _head.size
+
+#: in place of a token: what is said before the first attempt, or of none
+NO_ATTEMPT = bytes(TOKEN_BYTES)
 
 
 class _Frame(Struct, frozen=True, tag=True, tag_field="frame", omit_defaults=True):
@@ -156,26 +166,33 @@ _to_child: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
 _from_child: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(FromChild)
 
 
-def pack(frame: ToChild | FromChild) -> bytearray:
-    """The frame as it goes over the pipe. Raises `UsageError` for what no frame can hold."""
-    packed = bytearray(LENGTH_BYTES)
+def new_token() -> bytes:
+    """The token of one more attempt: no process that was not handed it can guess it."""
+    return secrets.token_bytes(TOKEN_BYTES)
+
+
+def pack(frame: ToChild | FromChild, token: bytes = NO_ATTEMPT) -> bytearray:
+    """The frame of this attempt as it goes over the pipe. Raises `UsageError` for what no frame can hold."""
+    packed = bytearray(HEAD_BYTES)
     try:
-        _encoder.encode_into(frame, packed, LENGTH_BYTES)
+        _encoder.encode_into(frame, packed, HEAD_BYTES)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise NotJSON(f"this cannot pass between processes as JSON: {error}") from error
-    size = len(packed) - LENGTH_BYTES
+    size = len(packed) - HEAD_BYTES
     if size > MOST_BYTES:
         raise UsageError(_too_large(size))
-    _length.pack_into(packed, 0, size)
+    _head.pack_into(packed, 0, size, token)
     return packed
 
 
-def length_in(head: bytes) -> int:
-    """How long the frame after this head is. Raises `UsageError` if that is too long."""
-    size: int = _length.unpack(head)[0]
+def read_head(head: bytes) -> tuple[int, bytes]:
+    """How long the frame after this head is, and the token of its attempt. Raises `UsageError` if it is too long."""
+    size: int
+    token: bytes
+    size, token = _head.unpack(head)
     if size > MOST_BYTES:
         raise UsageError(_too_large(size))
-    return size
+    return size, token
 
 
 def for_child(data: bytes) -> ToChild:

@@ -1,6 +1,7 @@
 """What an attempt comes to and what it reports, as events of its run, and the host that writes them."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -44,6 +45,7 @@ from chargehand.facts.outcome import (
     tainted,
 )
 from chargehand.facts.value import Value, plain
+from chargehand.forked_copy import call_uncopied, refuse_copy
 from chargehand.reused_threads import call_in
 
 _Said = TypeVar("_Said")
@@ -54,7 +56,7 @@ NOT_ITS_TASK = "the task is no longer this attempt's"
 async def outcome_of(call: Callable[[Job], Awaitable[Any]], job: Job) -> Ending:
     """What came of a worker's call, whatever it did: returned, raised, asked or was stopped."""
     try:
-        value = await call(job)
+        value = await call_uncopied(call, job)
     except AskedPerson as asked:
         return NeedsInput(question=asked.question)
     except Parked as parked:
@@ -148,6 +150,7 @@ class JournalHost(AttemptHost):
         self._planning = planning
         self._texts = texts
         self._loop = asyncio.get_running_loop()
+        self._home = os.getpid()
 
     @property
     def nesting(self) -> NestingHost | None:
@@ -162,6 +165,7 @@ class JournalHost(AttemptHost):
         return self._texts
 
     async def begin_step(self, brief: Brief, step: StepRecord, *, is_urgent: bool) -> None:
+        refuse_copy(self._home)
         _refuse_preempted(brief)
         event = step_started(brief, step, self._clock.now())
         if not is_urgent:
@@ -173,6 +177,7 @@ class JournalHost(AttemptHost):
             event = replace(event, at=self._clock.now())
 
     async def end_step(self, brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
+        refuse_copy(self._home)
         if type(outcome) is Done and outcome.value.is_large:
             outcome = await self._spill(outcome)
         event = step_finished(brief, step, outcome, self._clock.now())
@@ -180,6 +185,7 @@ class JournalHost(AttemptHost):
             raise Fenced(NOT_ITS_TASK)
 
     def note_progress(self, brief: Brief, text: str, fraction: float | None) -> None:
+        refuse_copy(self._home)
         event = progress_noted(brief, text, fraction, self._clock.now())
         # At once where that is possible: the end of the attempt may come next, and nothing after it counts.
         call_in(self._loop, self._writer.post, brief.run, event)

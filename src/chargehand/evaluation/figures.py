@@ -53,7 +53,7 @@ class Comparison(Struct, frozen=True):
 
 
 class GateMiss(Struct, frozen=True):
-    """A metric that is outside of its bound."""
+    """A metric that is outside its bounds."""
 
     crew: str
     metric: Metric
@@ -87,7 +87,7 @@ class Result(Struct, frozen=True, kw_only=True):
         return not self.misses
 
     def figure(self, metric: Metric, crew: str = "", model: str = "") -> Interval:
-        """The figure of a metric; without a crew or a model, of the first that fits."""
+        """The figure of a metric; without a crew or a model, that of the first match."""
         for each in self.crews:
             if crew in ("", each.crew) and model in ("", each.model) and metric in each.figures:
                 return each.figures[metric]
@@ -98,7 +98,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str | bytes, origin: str = "the report") -> "Result":
-        """A result that was written by `to_json`; what is none is refused."""
+        """Read a result that `to_json` wrote. Raises `UsageError` for anything else."""
         try:
             found = msgspec.json.decode(text, type=cls)
         except msgspec.MsgspecError as error:

@@ -21,7 +21,7 @@ td{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 
 
 def html_of(result: Result) -> str:
-    """A self-contained HTML page; text from models and files is escaped, and cannot hide or turn around."""
+    """A self-contained HTML page; text from models and files is escaped, and cannot be hidden or reversed."""
     gate = "".join(f'<p class="bad">gate: {escape(str(miss))}</p>' for miss in result.misses)
     parts = [
         f"<h1>{escape(result.suite)}</h1>",

@@ -15,7 +15,7 @@ COVERAGE = 0.95
 
 
 class Interval(Struct, frozen=True):
-    """An estimate, and the bounds that hold the true value in 95 of 100 evaluations."""
+    """An estimate, and the bounds that contain the true value in 95 of 100 evaluations."""
 
     value: float
     #: None: there are too few observations to say
@@ -26,7 +26,7 @@ class Interval(Struct, frozen=True):
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether a difference is more than chance explains."""
+        """Whether a difference is larger than chance explains."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 

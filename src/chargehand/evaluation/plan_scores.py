@@ -33,7 +33,7 @@ class PlanTask(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlanScore(Struct, frozen=True):
-    """How much of the gold plan a plan has, and how much else."""
+    """How much of the gold plan a plan contains, and how much else."""
 
     node_f1: float
     edge_f1: float

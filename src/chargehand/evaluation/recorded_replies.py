@@ -30,7 +30,7 @@ from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.durable_files import write_whole
 from chargehand.models.base import Abilities, Model, ModelReply, ModelRequest
 from chargehand.models.prices import price_of
-from chargehand.regular_file import refuse_special_file
+from chargehand.regular_file import read_regular_file
 
 log = logging.getLogger("chargehand")
 
@@ -193,7 +193,7 @@ class UnfinishedRefresh:
 
     def _read(self) -> None:
         try:
-            lines = self.path.read_bytes().splitlines()
+            lines = read_regular_file(self.path, MOST_BYTES).splitlines()
         except OSError as error:
             raise UsageError(f"{self.path} cannot be read: {error.strerror}; delete it") from None
         for line in lines:
@@ -230,9 +230,8 @@ class UnfinishedRefresh:
 
 def _lines_of(path: Path) -> Iterable[_Line]:
     """The lines of a recording, once all of them are known to be sound."""
-    refuse_special_file(path)
     try:
-        data = path.read_bytes()
+        data = read_regular_file(path, MOST_BYTES)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     raw = data.splitlines()

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from chargehand.errors import UsageError
 from chargehand.evaluation.plan_scores import PlanTask
 from chargehand.facts.argument_checks import refuse_unknown
-from chargehand.regular_file import refuse_special_file
+from chargehand.regular_file import read_regular_file
 
 Mode: TypeAlias = Literal["run", "plan"]
 Metric: TypeAlias = Literal[
@@ -79,7 +79,7 @@ class Case(_Table, frozen=True):
 
 
 class CrewEntry(_Table, frozen=True):
-    """A crew under evaluation: a crew file, or the default crew, maybe with prompts of its own."""
+    """A crew under evaluation: a crew file or the default crew, optionally with its own prompts."""
 
     name: str
     #: crew.toml, or path.py:name; empty: the default crew
@@ -119,7 +119,7 @@ class _SuiteFile(_Table, frozen=True):
 
 
 class Suite(NamedTuple):
-    """A suite as it was read."""
+    """A suite, as read from its file."""
 
     path: Path
     options: SuiteOptions
@@ -143,7 +143,7 @@ class Suite(NamedTuple):
         return self.path.with_suffix(".recording.jsonl")
 
     def only(self, *, crews: Sequence[str] = (), cases: Sequence[str] = ()) -> "Suite":
-        """The suite with these crews and cases alone; empty: all of them."""
+        """The suite with only these crews and cases; an empty list selects all."""
         return self._replace(
             is_whole=self.is_whole and not crews and not cases,
             crews=tuple(_chosen(self.crews, [each.name for each in self.crews], crews, "crew")),
@@ -152,11 +152,10 @@ class Suite(NamedTuple):
 
 
 def load_suite(path: str | Path) -> Suite:
-    """The suite in this file. Raises `UsageError` that names the file, the place and the fault."""
+    """Read a suite from this file. Raises `UsageError` with the file, the position and the fault."""
     place = Path(path)
-    refuse_special_file(place)
     try:
-        document = tomllib.loads(place.read_text(encoding="utf-8-sig"))
+        document = tomllib.loads(read_regular_file(place).decode("utf-8-sig"))
         form = msgspec.convert(document, _SuiteFile)
     except OSError as error:
         raise UsageError(f"suite {place} cannot be read: {error.strerror}") from None

@@ -205,14 +205,14 @@ def texts(value: object, what: str) -> tuple[str, ...]:
         raise UsageError(f"{what}={shown(value)} is one text; give a list: {what}=[{shown(value)}]")
     if not isinstance(value, Iterable):
         raise UsageError(f"{what}={shown(value)} must be a list of texts")
-    return tuple(text(each, f"each of {what}") for each in value)
+    return tuple(text(each, f"{what}[{place}]") for place, each in enumerate(value))
 
 
 def names(value: object, what: str) -> tuple[str, ...]:
     """Several names, as a list or a set of texts."""
     if isinstance(value, str) or not isinstance(value, (Sequence, Set)):
         raise UsageError(f"{what}={shown(value)} must be a list of names")
-    return tuple(name(each, f"each of {what}") for each in value)
+    return tuple(name(each, f"{what}[{place}]") for place, each in enumerate(value))
 
 
 def one_of(value: object, kind: type[E], what: str) -> E:

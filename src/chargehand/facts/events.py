@@ -38,8 +38,8 @@ class RunStatus(StrEnum):
     """How a run ended."""
 
     SUCCEEDED = "succeeded"  #: every required task is done, and there is a result
-    PARTIAL = "partial"  #: some required task is not done, something usable is
-    FAILED = "failed"  #: nothing usable
+    PARTIAL = "partial"  #: a required task is not done, but there is a usable result
+    FAILED = "failed"  #: there is no usable result
     CANCELLED = "cancelled"  #: a person stopped it
 
 
@@ -56,10 +56,10 @@ class Approach(StrEnum):
     """How a request becomes tasks."""
 
     GIVEN = "given"  #: the plan came with the request
-    WHOLE = "whole"  #: the planner writes the whole plan, and then it is carried out
-    STREAM = "stream"  #: tasks start while the planner still writes
+    WHOLE = "whole"  #: the planner writes the whole plan before it is carried out
+    STREAM = "stream"  #: tasks start while the planner is still writing
     ROUTE = "route"  #: one worker gets the request, rewritten for it
-    STEPS = "steps"  #: after each result the next worker is chosen
+    STEPS = "steps"  #: the next worker is chosen after each result
     POOL = "pool"  #: a plan without a leading process: workers in any process take its tasks
 
     @property
@@ -334,7 +334,7 @@ class RetryDue(StoredEvent, frozen=True, kw_only=True):
 
 
 class HedgeDue(StoredEvent, frozen=True, kw_only=True):
-    """An attempt takes far longer than usual; a second one will start next to it (hedging)."""
+    """An attempt takes far longer than usual; a second one will start alongside it (hedging)."""
 
     task: str
     attempt: int

@@ -127,7 +127,7 @@ class OnFailure(
         return step
 
     def ending(self, kind: ErrorClass, *, may_ask: bool = False) -> FailureStep:
-        """How a task ends that cannot be retried; if there is time, a person may decide."""
+        """The step for a task that cannot be retried; with `may_ask`, this can be a question to a person."""
         may_ask = may_ask and kind is not ErrorClass.CANCELLED
         for step in self._steps_for(kind):
             if not step.recourse.is_try and (may_ask or step.recourse is not Recourse.ASK):
@@ -136,7 +136,7 @@ class OnFailure(
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
-        """The workers that it names."""
+        """The workers that the policy names."""
         steps = [
             *self._steps_for(None),
             *(step for kind in self.kinds for step in self._steps_for(kind)),

@@ -25,7 +25,7 @@ class Limits(
     omit_defaults=True,
     repr_omit_defaults=True,
 ):
-    """Caps of one run and all runs nested in it."""
+    """Caps on one run and all runs nested in it."""
 
     #: in the currency of the price list; None: no cap
     money: float | None = None

@@ -1,6 +1,7 @@
 """What came of an attempt. Failure is a value like any other."""
 
 import errno
+import re
 import traceback
 from datetime import timedelta
 from enum import StrEnum
@@ -83,6 +84,8 @@ class Usage(
 NO_USAGE = Usage()
 #: what a call may cost where nothing is limited
 ONE_CALL = Usage(calls=1)
+#: what a number begins with: perhaps a sign, a currency or a bracket before its digits
+_NUMBER = re.compile(r"[^\w]*\d")
 #: the largest number of which every JSON reader knows all digits
 MOST_TOLD = 2**53
 
@@ -126,6 +129,22 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         """The choice that this text means, as the question spells it; any other text as it is."""
         meant = [each for each in self.choices if each.casefold() == text.strip().casefold()]
         return meant[0] if len(meant) == 1 else text
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether a choice may be named by its place in the list: not if any choice begins with a number.
+
+        Of the choices 10, 5 and 1, nobody could tell whether `1` means the first or the last.
+        """
+        return not any(_NUMBER.match(each) for each in self.choices)
+
+    def choice_at(self, number: int) -> str | None:
+        """The choice at this place, counted from 1; None if there is none, or if choices are not numbered."""
+        return (
+            self.choices[number - 1]
+            if self.is_numbered and 1 <= number <= len(self.choices)
+            else None
+        )
 
     def objection(self, text: str) -> str | None:
         """Why this text does not answer the question, to be said after the text; None if it does."""
@@ -385,7 +404,7 @@ def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
 
 def _is_final(error: BaseException) -> bool:
     """Whether another try is pointless, which its class alone does not say."""
-    if isinstance(error, ModelError | WorkerError):
+    if isinstance(error, ModelError | WorkerError | NotJSON):
         return bool(error.is_final)
     return status_of(error) == UNPAID
 

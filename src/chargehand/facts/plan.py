@@ -219,7 +219,7 @@ class Task(_PlanPart, frozen=True, kw_only=True):
         return cast("tuple[Need, ...]", self.needs)
 
     def for_item(self, index: int) -> "Task":
-        """The task that does this one for the item of this index."""
+        """The task that runs this one for the item with this index."""
         needs = tuple(need for need in self.all_needs if need.key != self.for_each)
         return replace(self, id=item_id(self.id, index), needs=needs, for_each=None, at_least=None)
 

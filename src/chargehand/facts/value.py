@@ -1,10 +1,11 @@
 """Values that travel between tasks: JSON bytes with the untrusted sources they derive from."""
 
 import hashlib
+import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeAlias
 
 import msgspec
@@ -62,7 +63,7 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
         if data is None:
             return _NOTHING if not taint else cls(taint=taint)
         if isinstance(data, _BINARY):
-            raise NotJSON(_BYTES)
+            raise NotJSON(_BYTES, is_final=True)
         encoded = _encoded(data)
         if type(data) not in _SCALARS:
             _refuse_unfaithful(data, is_large=len(encoded) > INLINE_BYTES)
@@ -120,7 +121,15 @@ def canonical(data: object) -> bytes:
     try:
         return _canonical.encode(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise NotJSON(f"{type(data).__name__} cannot be stored as JSON: {error}") from error
+        raise _not_json(type(data).__name__, error) from error
+
+
+def _not_json(kind: str, error: Exception) -> NotJSON:
+    """Why a value of this type cannot be stored."""
+    words = (
+        str(error) if isinstance(error, _Unawaited) else f"{kind} cannot be stored as JSON: {error}"
+    )
+    return NotJSON(words, is_final=isinstance(error, _NoForm))
 
 
 def _encoded(data: object) -> bytes:
@@ -129,6 +138,8 @@ def _encoded(data: object) -> bytes:
         encoded = _encoder.encode(data)
     except RecursionError:
         raise NotJSON(f"{kind} is {_TOO_DEEP}") from None
+    except _NoForm as error:
+        raise _not_json(kind, error) from error
     except Exception as error:  # whatever a model's own dump raises
         raise NotJSON(f"{kind} cannot be stored as JSON: {error}") from error
     if len(encoded) > DEPTH:
@@ -143,7 +154,29 @@ def _hook(data: object) -> object:
     dump = getattr(data, "model_dump", None)  # a Pydantic model, without importing Pydantic
     if dump is not None and not isinstance(data, type):
         return dump(mode="json")
-    raise TypeError(f"objects of type {type(data).__name__} have no JSON form")
+    if inspect.isawaitable(data):
+        raise _Unawaited(_unawaited(data))
+    raise _NoForm(f"objects of type {type(data).__name__} have no JSON form")
+
+
+class _NoForm(TypeError):
+    """An object of a type that is never stored."""
+
+
+class _Unawaited(_NoForm):
+    """A coroutine, or another object that stands for a result to come."""
+
+
+def _unawaited(data: object) -> str:
+    """What to do about a result that was not waited for, such as that of `brief.ask(…)` without `await`."""
+    name = getattr(data, "__qualname__", "") or f"a {type(data).__name__}"
+    if isinstance(data, Coroutine):
+        data.close()  # Python would warn of it again, somewhere else
+        name = f"{name}()"
+    return (
+        f"{name} was not awaited, so there is no result to store; write `await` before the call, "
+        "or brief.wait(…) around it if the worker is no async function"
+    )
 
 
 def _refuse_unreadable(encoded: bytes, kind: str) -> None:
@@ -194,12 +227,12 @@ def _refuse_unfaithful(data: object, *, is_large: bool) -> None:
                     f"make them texts that differ: {shown(list(each)[:5])}"
                 )
             if bytes in kinds:
-                raise NotJSON(_BYTES)
+                raise NotJSON(_BYTES, is_final=True)
             waiting += _compound(each.values())
         elif type(each) is list:
             waiting += _compound(each)
         elif issubclass(type(each), _BINARY):
-            raise NotJSON(_BYTES)
+            raise NotJSON(_BYTES, is_final=True)
         elif type(each) not in _SCALARS:
             try:
                 made = msgspec.to_builtins(each, enc_hook=_hook, builtin_types=_BINARY)

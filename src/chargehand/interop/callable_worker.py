@@ -19,8 +19,7 @@ _NAMED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.
 def callable_worker(
     function: Callable[..., Any], name: str, description: str, **standing: Unpack[AgentOptions]
 ) -> FunctionWorker:
-    """Make a worker of anything that can be called: a function, a bound method, a `functools.partial`,
-    an object with `__call__`.
+    """Turn any callable into a worker: a function, a bound method, a `functools.partial`, an object with `__call__`.
 
     A parameter gets the argument or input of the task that has its name, one that is called `brief` or
     annotated so gets the brief. If none has such a name, the first gets the task in words. What is

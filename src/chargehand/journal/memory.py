@@ -276,7 +276,7 @@ class MemoryJournal:
             store.check_open(self._node)
             if key is not None and (known := store.keys.get((key.scope, key.name))):
                 if known[0] != key.digest:
-                    raise KeyConflict(key.name)
+                    raise KeyConflict(key.name, known[1].stream)
                 return known[1]
             kept = store.streams.get(stream)
             if kept is not None and kept.head is not None:
@@ -602,7 +602,7 @@ class _Mailbox:
             known = store.posted.get(mail.key)
             if known is not None:
                 if replace(mail, id=known.id) != known:
-                    raise KeyConflict(mail.key)
+                    raise KeyConflict(mail.key, known.stream)
                 return False
             number = len(store.posted) + 1
             store.posted[mail.key] = store.mail[number] = replace(mail, id=number)

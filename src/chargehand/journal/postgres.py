@@ -665,7 +665,7 @@ class _Mailbox:
                 return True
             known = await connection.fetchrow(POSTGRES["mail_by_key"], space, mail.key)
             if known is None or tuple(known) != (mail.stream, mail.subject, digest):
-                raise KeyConflict(mail.key)
+                raise KeyConflict(mail.key, "" if known is None else known[0])
             return False
 
         return await self._port.write(Needs(), enter)

@@ -182,7 +182,7 @@ class PostgresTransaction:
             return None
         digest, stream, seq = known
         if digest != key.digest:
-            raise KeyConflict(key.name)
+            raise KeyConflict(key.name, stream)
         return Position(stream, seq, is_new=False)
 
     def check_unread(self, mail: int) -> None:

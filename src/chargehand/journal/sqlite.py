@@ -330,7 +330,7 @@ class _Mailbox:
         known = execute(SQL["mail_by_key"], (mail.key,)).fetchone()
         if known is not None:
             if known != written:
-                raise KeyConflict(mail.key)
+                raise KeyConflict(mail.key, known[0])
             return False
         row = (mail.key, mail.stream, mail.subject, mail.body, digest)
         number = execute(SQL["add_mail"], row).get

@@ -154,7 +154,7 @@ class Transaction:
                 raise damaged(self.path, f"the idempotency key {key.name!r} was changed")
             known = (digest, stream, seq)
         if known[0] != key.digest:
-            raise KeyConflict(key.name)
+            raise KeyConflict(key.name, known[1])
         return Position(known[1], known[2], is_new=False)
 
     def check_unread(self, mail: int) -> None:

@@ -21,7 +21,7 @@ from chargehand.facts.outcome import NO_USAGE, Usage
 
 
 class Text(Struct, frozen=True, tag="text", tag_field="is", gc=False):
-    """A text."""
+    """Text."""
 
     text: str
 
@@ -92,7 +92,7 @@ class ToolOutput(Struct, frozen=True, tag="output", tag_field="is", omit_default
 
     @property
     def told(self) -> str:
-        """The text, for protocols that have no mark for an error."""
+        """The text, marked as an error for protocols that have no field for errors."""
         return f"Error: {self.text}" if self.is_error else self.text
 
 
@@ -175,12 +175,11 @@ class ModelSettings(
         if self.context is not None:
             checks.count(self.context, "context", least=1)
         checks.instance(self.stop, "stop", Sequence)
-        for each in self.stop:
-            checks.text(each, "each of stop")
+        checks.texts(self.stop, "stop")
         checks.instance(self.extra, "extra", Mapping)
 
     def given(self, *names: str) -> dict[str, Any]:
-        """Those of these settings that are set, by name."""
+        """The settings that are set, by name."""
         return {name: value for name in names if (value := getattr(self, name)) or value == 0}
 
 
@@ -267,7 +266,7 @@ class Model(Protocol):
 
     @property
     def account(self) -> str:
-        """Provider and key, as a digest: who shares this shares its rate limits."""
+        """A digest of the provider and the key: models with the same digest share rate limits."""
 
     @property
     def abilities(self) -> Abilities: ...
@@ -276,7 +275,7 @@ class Model(Protocol):
         """The whole reply. Raises a `ModelError` of the right class for whatever goes wrong."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
-        """The reply's text piece by piece, and at last the whole reply."""
+        """The text of the reply piece by piece, and finally the whole reply."""
 
 
 def _text_in(parts: Sequence[Part]) -> str:

@@ -15,7 +15,7 @@ class ModelTimeouts:
     """How long a model may keep us waiting; numbers are seconds."""
 
     connect: Span = usually(timedelta(seconds=10))
-    #: until a reply that comes in one piece is there: no byte of it is sent while it is written
+    #: until a reply that comes in one piece is there as a whole, and until a streamed one begins
     answer: Span = usually(timedelta(minutes=10))
     #: between two bytes of a reply that is streamed
     silence: Span = usually(timedelta(seconds=60))

@@ -182,7 +182,7 @@ class ModelGateway:
         return {account: line.breaker.state for account, line in self._lines.items()}
 
     def loads(self) -> list[ProviderLoad]:
-        """What waits at every account that was called in this event loop."""
+        """The current load of every account that was called in this event loop."""
         return [line.load() for line in self._lines.values()]
 
     def _is_repeatable(self, request: ModelRequest) -> bool:

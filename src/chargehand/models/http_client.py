@@ -130,8 +130,12 @@ class ModelEndpoint:
         self._is_local = access.is_local
         self._headers = access.sent_headers()
         self._proxy = None if self._is_local else proxy_for(access.base_url)
-        self._whole = _timeout(access, access.timeouts.answer)
-        self._piecewise = _timeout(access, access.timeouts.silence)
+        # Whatever trickles in meanwhile, a reply in one piece is there in time or not at all.
+        whole = min(access.timeouts.answer, access.timeouts.total or access.timeouts.answer)
+        self._whole = _limits(access, total=whole)
+        self._piecewise = _limits(
+            access, total=access.timeouts.total, silence=access.timeouts.silence
+        )
         self._urls: dict[str, URL] = {}
 
     async def post(self, path: str, body: bytes) -> tuple[bytes, aiohttp.ClientResponse]:
@@ -152,7 +156,8 @@ class ModelEndpoint:
         self._check_allowed()
         headers = {**self._headers, "Accept": "text/event-stream"}
         try:
-            response = await self._send(path, body, headers, self._piecewise)
+            async with asyncio.timeout(self.access.timeouts.answer.total_seconds()):
+                response = await self._send(path, body, headers, self._piecewise)
         except _LOWER as error:
             raise self.failure_by(error) from None
         try:
@@ -197,13 +202,13 @@ class ModelEndpoint:
             case aiohttp.SocketTimeoutError():
                 return ModelTooSlow(
                     f"{where} fell silent; check whether it is overloaded, or allow it more time "
-                    f"(timeouts.answer, now {_in_words(timeouts.answer)}; "
-                    f"timeouts.silence, now {_in_words(timeouts.silence)})"
+                    f"(timeouts.silence, now {_in_words(timeouts.silence)})"
                 )
             case TimeoutError():
                 return ModelTooSlow(
-                    f"{where} took longer than it may; ask for less at once, or allow it more "
-                    f"time (timeouts.total, now {_in_words(timeouts.total)})"
+                    f"{where} took longer than it may; check whether it is overloaded, ask for less at "
+                    f"once, or allow it more time (timeouts.answer, now {_in_words(timeouts.answer)}; "
+                    f"timeouts.total, now {_in_words(timeouts.total)})"
                 )
             case aiohttp.ClientPayloadError() | EOFError():
                 return garbled(access, "broke off before its end")
@@ -276,12 +281,13 @@ def proxy_for(url: str) -> str | None:
     return None if not found or not where.host or proxy_bypass(where.host) else found
 
 
-def _timeout(access: Access, silence: timedelta) -> aiohttp.ClientTimeout:
-    total = access.timeouts.total
+def _limits(
+    access: Access, *, total: timedelta | None, silence: timedelta | None = None
+) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(
         total=None if total is None else total.total_seconds(),
         connect=access.timeouts.connect.total_seconds(),
-        sock_read=silence.total_seconds(),
+        sock_read=None if silence is None else silence.total_seconds(),
         ceil_threshold=60,  # below it timeouts are exact; above, they share wake-ups
     )
 

@@ -25,7 +25,7 @@ from chargehand.models.base import (
     ToolCall,
 )
 from chargehand.models.scripted import counted, pieces, request_line
-from chargehand.regular_file import refuse_special_file
+from chargehand.regular_file import read_regular_file
 
 #: of an answer in words
 _LAST_LINE = "\nCONFIDENCE: "
@@ -148,9 +148,8 @@ def _asked(request: ModelRequest) -> str:
 
 
 def _read(path: Path) -> WrittenReplies:
-    refuse_special_file(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors put a mark first
+        text = read_regular_file(path).decode("utf-8-sig")  # some editors put a mark first
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise UsageError(f"{path} cannot be read as a file of replies: {why}") from None

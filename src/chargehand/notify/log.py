@@ -8,7 +8,7 @@ log = logging.getLogger("chargehand")
 
 
 class Log:
-    """Writes one line to the logger `chargehand`, as a warning where a person is needed."""
+    """Writes one line to the logger `chargehand`, as a warning if a person is needed."""
 
     async def notify(self, notice: Notice) -> None:
         # Texts as `repr`: a line break or an escape in one must not make a second line of the log.

@@ -104,11 +104,11 @@ class RecursiveSupervisor:
         return f"<recursive supervisor {self.name!r}>"
 
     def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
-        """None: what runs of its own come to is not for others to take over."""
+        """Always empty: other runs do not reuse its results."""
         return ""
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
-        """What an attempt is: one call that does the task or divides it; then a run over the parts."""
+        """The function that runs an attempt: one call that does the task or splits it, then a run over the parts."""
         resources.models(
             self.model, f"recursive supervisor {self.name!r}"
         )  # refuses if there is none

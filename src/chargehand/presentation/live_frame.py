@@ -22,10 +22,10 @@ from chargehand.presentation.plain_text import (
     one_line,
 )
 from chargehand.presentation.question_words import (
+    ABOUT_APPROVAL,
     asked_text,
     choice_lines,
     evidence_lines,
-    first_lines,
 )
 from chargehand.presentation.word_wrap import rows_of
 from chargehand.roles.plan_review import ABOUT_PLAN
@@ -42,8 +42,6 @@ LEAST_HEIGHT = 10
 LEAST_BAR = 10
 #: tasks of a phase that are shown by name
 MOST_NAMED = 8
-#: lines of what a question is about
-MOST_EVIDENCE = 8
 
 #: icon, style and word of a state, in the order of a bar
 MARKS: dict[TaskState, tuple[str, str, str]] = {
@@ -57,6 +55,8 @@ MARKS: dict[TaskState, tuple[str, str, str]] = {
     TaskState.READY: ("○", "ready", "ready"),
     TaskState.WAITING: ("◌", "waiting", "waiting"),
 }
+#: the same of a task that is done in part
+MARK_IN_PART = ("◧", "failed")
 _BLOCKS = {
     TaskState.DONE: "▓",
     TaskState.FAILED: "✗",
@@ -78,6 +78,8 @@ class StyledText(NamedTuple):
 
 
 Line: TypeAlias = "tuple[StyledText, ...]"
+#: before each row of a question
+_EDGE = StyledText("▌ ", "needs")
 _Row: TypeAlias = "tuple[str, LiveTask | tuple[str, datetime]]"
 
 
@@ -91,6 +93,25 @@ class OpenQuestion(Struct, kw_only=True):
     objection: str = ""
     #: how many more questions were open when it was shown
     others: int = 0
+    #: rows above those in sight, where not all of them fit
+    scrolled: int = 0
+
+
+class QuestionPanel(NamedTuple):
+    """A question in rows: in this order, and only the second part of it is scrolled."""
+
+    head: list[Line]
+    body: list[Line]
+    #: few choices stay in sight
+    choices: list[Line]
+    foot: list[Line]
+    #: rows of the terminal that the body gets
+    room: int
+
+    @property
+    def shown(self) -> int:
+        """Rows of the body that are in sight at once; one more says how many are not."""
+        return len(self.body) if len(self.body) <= self.room else max(self.room - 1, 0)
 
 
 class LiveFrame(Struct, kw_only=True):
@@ -114,19 +135,10 @@ class LiveFrame(Struct, kw_only=True):
     def lines(self) -> list[Line]:
         """The lines from top to bottom, none wider than the terminal, fewer than it has rows."""
         most = self.rows - 1
-        panel = [] if self.asked is None else list(self._panel(self.asked))
+        top, bottom, left, kept = self._around()
+        panel = [] if self.asked is None else self._panel_lines(self.asked, left - kept)
         if not self._is_whole:
-            bar = self._bar()
-            needs = [] if panel else list(self._needs())
-            room = max(most - 2 - len(needs), 0)
-            panel = _squeezed(panel, room)
-            return [self._fitted(line) for line in [bar, *needs, *panel, self._footer()][:most]]
-        rule: Line = (StyledText("─" * self.columns, "waiting"),)
-        top = [rule, self._header(), self._bar(), *([] if panel else self._needs())]
-        bottom = [*self._path(), *self._spent(), self._footer()]
-        left = most - len(top) - len(bottom)
-        kept = min(LEAST_PLAN, len(self.state.phases())) if self.has_plan else 0
-        panel = _squeezed(panel, left - kept)
+            return [self._fitted(line) for line in [*top, *panel, *bottom][:most]]
         # Some of what has finished stays in sight above.
         room = max(self.rows * 2 // 3, LEAST_HEIGHT) - len(top) - len(bottom) - len(panel)
         most_plan = max(room // 2, kept, (left - len(panel)) // 2 if self.shows_plan else 0)
@@ -134,6 +146,29 @@ class LiveFrame(Struct, kw_only=True):
         workers = list(self._workers(min(room, left) - len(plan)))
         lines = [*top, *plan, *workers, *bottom[:-1], *panel, bottom[-1]]
         return [self._fitted(line) for line in lines[-most:]]
+
+    def scrolled(self, by: int, *, pages: bool = False) -> int:
+        """Where the open question is scrolled to if it moves by so many rows, or by as many pages."""
+        if self.asked is None:
+            return 0
+        _, _, left, kept = self._around()
+        panel = self._panel(self.asked, left - kept)
+        most = len(panel.body) - panel.shown
+        now = min(self.asked.scrolled, most)
+        return min(max(now + by * (max(panel.shown, 1) if pages else 1), 0), most)
+
+    def _around(self) -> tuple[list[Line], list[Line], int, int]:
+        """The lines above and below plan and question, the rows between them, and those kept for the plan."""
+        most = self.rows - 1
+        needs = list(self._needs()) if self.asked is None else []
+        if not self._is_whole:
+            top, bottom = [self._bar(), *needs], [self._footer()]
+            return top, bottom, max(most - len(top) - len(bottom), 0), 0
+        rule: Line = (StyledText("─" * self.columns, "waiting"),)
+        top = [rule, self._header(), self._bar(), *needs]
+        bottom = [*self._path(), *self._spent(), self._footer()]
+        kept = min(LEAST_PLAN, len(self.state.phases())) if self.has_plan else 0
+        return top, bottom, most - len(top) - len(bottom), kept
 
     # the parts
 
@@ -235,7 +270,11 @@ class LiveFrame(Struct, kw_only=True):
         """One line for each attempt under way; as many lines as were ever needed, so that nothing jumps."""
         states = (self.state, *self.below)
         rows: list[_Row] = [(s.where, duty) for s in states for duty in s.duties.items()]
-        rows += [(s.where, task) for s in states for task in s.running.values()]
+        rows += [
+            (s.where, task)
+            for s in states
+            for task in (*s.running.values(), *s.waiting_for_items())
+        ]
         most = max(most, 1)
         shown = rows if len(rows) <= most else rows[: most - 1]
         cells = [self._worker_cells(row) for row in shown]
@@ -243,14 +282,14 @@ class LiveFrame(Struct, kw_only=True):
             min(max((cell_width(each[i]) for each in cells), default=0), self.columns // 4)
             for i in (0, 1)
         ]
-        for cell in cells:
-            who, what, call, length = cell
+        for row, (who, what, call, length) in zip(shown, cells, strict=True):
             left = f"  {_padded(who, widths[0])}  {_padded(what, widths[1])}  "
             room = max(self.columns - cell_width(left) - cell_width(length) - 5, 4)
+            wanted = max(40, cell_width(call)) if _has_items(row) else 40
             yield (
-                StyledText("  ◐", "running"),
+                _mark_of(row),
                 StyledText(left[1:]),
-                StyledText(_padded(cut_to(call, room), min(room, 40)), "dim"),
+                StyledText(_padded(call, min(room, wanted)), "dim"),
                 StyledText(f"  {length}", "dim"),
             )
         if len(shown) < len(rows):
@@ -270,6 +309,9 @@ class LiveFrame(Struct, kw_only=True):
         call, since = one_line(task.note, 120), task.began_at
         if task.items is not None and task.items.total:
             call = str(task.items)
+            if task.state is TaskState.RETRYING:
+                why = one_line(task.items.reason, 200)
+                call = f"{task.items.words}: {why}" if why else task.items.words
         elif task.call is not None:
             call, since = one_line(str(task.call), 120), task.call.began_at
         return one_line(f"{where}{task.worker}", 60), what, call, self._since(since)
@@ -311,9 +353,63 @@ class LiveFrame(Struct, kw_only=True):
         """Whether there is room for more than a bar, a question and the keys."""
         return self.rows >= LEAST_ROWS and self.columns >= LEAST_COLUMNS
 
-    def _panel(self, asked: OpenQuestion) -> Iterator[Line]:
-        """A question, what it is about, its choices by number, and the line that is being typed."""
+    def _panel_lines(self, asked: OpenQuestion, most: int) -> list[Line]:
+        """The open question in at most so many rows; of a terminal that is far too small, the last ones."""
+        panel = self._panel(asked, most)
+        body, shown = panel.body, panel.shown
+        if shown < len(body):
+            first = min(asked.scrolled, len(body) - shown)
+            body = [*body[first : first + shown], self._left_out(first, len(body) - first - shown)]
+        lines = [*panel.head, *body[: max(panel.room, 0)], *panel.choices, *panel.foot]
+        return lines[-most:] if most > 0 else []
+
+    def _left_out(self, above: int, below: int) -> Line:
+        """How many rows of a question are out of sight, and the keys that show them."""
+        parts = [f"{counted(below, 'more row')}: ↓"] if below else []
+        parts += [f"{counted(above, 'row')} above: ↑"] if above else []
+        if self.asked is not None and self.asked.question.about == ABOUT_APPROVAL:
+            parts.append("e shows all")
+        return (_EDGE, StyledText(f"… {' · '.join(parts)}", "needs"))
+
+    def _panel(self, asked: OpenQuestion, most: int) -> QuestionPanel:
+        """A question, what it is about, its choices, and the line that is being typed, for so many rows."""
         question = asked.question
+        # A plan is too long for a panel: it is written above.
+        evidence = [] if question.about == ABOUT_PLAN else evidence_lines(question)
+        body = self._rows(asked_text(question), "bold")
+        for text in evidence:
+            body += self._rows(f"  {text}", "dim")
+        choices: list[Line] = []
+        for text in choice_lines(question, has_enter=True):
+            choices += self._rows(text, "ink", hang=_hang_of(text))
+        foot = self._panel_foot(asked, most)
+        head = [self._panel_head(asked)] if most - len(foot) > 1 else []
+        room = most - len(head) - len(foot)
+        if len(body) + len(choices) > room and len(choices) > room // 2:
+            body, choices = [*body, *choices], []
+        return QuestionPanel(head, body, choices, foot, room - len(choices))
+
+    def _panel_foot(self, asked: OpenQuestion, most: int) -> list[Line]:
+        """Why the last line was no answer, in a third of the rows at most, and the line that is being typed."""
+        typed = f"{_tail_of(asked.typed, self.columns - 6)}█"
+        line: Line = (_EDGE, StyledText("› ", "needs"), StyledText(typed))
+        if not asked.objection:
+            return [line]
+        longest = max(most // 3, 1)
+        rows = self._rows(one_line(asked.objection, longest * (self.columns - 3)), "failed")
+        return [*rows[:longest], line]
+
+    def _rows(self, text: str, style: str, hang: int = 0) -> list[Line]:
+        """A line of a question in rows that fit behind its edge."""
+        lead = len(text) - len(text.lstrip(" "))
+        rows = _wrapped(text[lead:], max(self.columns - 3 - lead - hang, 10))
+        indents = [" " * lead, *[" " * (lead + hang)] * (len(rows) - 1)]
+        return [
+            (_EDGE, StyledText(f"{indent}{row}", style))
+            for indent, row in zip(indents, rows, strict=True)
+        ]
+
+    def _panel_head(self, asked: OpenQuestion) -> Line:
         behind = self.state.waiting_behind(asked.task)
         # Others may have come since this one was shown.
         open_ = sum(len(state.questions) for state in (self.state, *self.below))
@@ -322,24 +418,7 @@ class LiveFrame(Struct, kw_only=True):
         notes += [f"{counted(behind, 'task')} behind it"] if behind else []
         tail = f"  ({', '.join(notes)})" if notes else ""
         who = one_line(asker_name(asked.task), 60) or THE_RUN
-        head = f"▲ {who} asks"
-        yield (StyledText(head, "needs"), StyledText(tail, "dim"))
-        edge = StyledText("▌ ", "needs")
-        for text in _wrapped(asked_text(question), self.columns - 3):
-            yield (edge, StyledText(text, "bold"))
-        # A plan is too long for a panel: it is written above.
-        evidence = [] if question.about == ABOUT_PLAN else evidence_lines(question)
-        for text in first_lines(evidence, MOST_EVIDENCE):
-            yield (edge, StyledText(f"  {text}", "dim"))
-        for text in choice_lines(question):
-            yield (edge, StyledText(text))
-        if asked.objection:
-            yield (edge, StyledText(one_line(asked.objection, 300), "failed"))
-        yield (
-            edge,
-            StyledText("› ", "needs"),
-            StyledText(f"{_tail_of(asked.typed, self.columns - 6)}█"),
-        )
+        return (StyledText(f"▲ {who} asks", "needs"), StyledText(tail, "dim"))
 
     def _fitted(self, line: Line) -> Line:
         """The line, cut where the terminal ends."""
@@ -352,6 +431,17 @@ class LiveFrame(Struct, kw_only=True):
             parts.append(part)
             left -= width
         return tuple(parts)
+
+
+def _mark_of(row: "_Row") -> StyledText:
+    state = row[1].state if isinstance(row[1], LiveTask) else TaskState.RUNNING
+    icon, style, _ = MARKS[state]
+    return StyledText(f"  {icon}", style)
+
+
+def _has_items(row: "_Row") -> bool:
+    """Whether it is about a task with `for_each`: how far that is may take as much room as there is."""
+    return isinstance(row[1], LiveTask) and row[1].items is not None
 
 
 def line_text(line: Line) -> str:
@@ -414,7 +504,7 @@ def _segments(state: LiveState, width: int) -> Iterable[StyledText]:
 def _phase_parts(tasks: Sequence[LiveTask]) -> Iterator[StyledText]:
     if len(tasks) <= MOST_NAMED:
         for task in tasks:
-            icon, style, _ = MARKS[task.state]
+            icon, style = MARK_IN_PART if task.is_in_part else MARKS[task.state][:2]
             yield StyledText(f"{icon} ", style)
             yield StyledText(f"{one_line(task.id, 30)}  ", _text_style(task.state))
         return
@@ -447,6 +537,12 @@ def _padded(text: str, width: int) -> str:
     return text + " " * (width - cell_width(text))
 
 
+def _hang_of(choice: str) -> int:
+    """Where the words of a choice begin, behind its number or its key."""
+    key, gap, _ = choice.partition("  ")
+    return len(key) + len(gap) if gap and (key.isdecimal() or len(key) == 1) else 0
+
+
 def _tail_of(text: str, width: int) -> str:
     """The end of what was typed, where the cursor is."""
     text = clean(text)
@@ -472,14 +568,3 @@ def _wrapped(text: str, width: int) -> list[str]:
                 line = line[len(head) :]
         lines.append(line)
     return lines
-
-
-def _squeezed(panel: list[Line], most: int) -> list[Line]:
-    """A panel that fits: what it says at first and its last lines stay, the middle goes."""
-    if len(panel) <= most:
-        return panel
-    if most < 3:
-        return panel[-most:] if most > 0 else []
-    last = min(most // 2, most - 1)
-    gap: Line = (StyledText("▌ ", "needs"), StyledText("…", "dim"))
-    return [*panel[: most - last - 1], gap, *panel[-last:]]

@@ -20,6 +20,13 @@ from chargehand.facts.value import Value
 from chargehand.presentation.progress_lines import ItemCount
 from chargehand.result import RunResult
 
+#: the state of a task after an attempt that came to this
+_AFTER = {
+    Done: TaskState.DONE,
+    Failed: TaskState.RETRYING,
+    NeedsInput: TaskState.ASKING,
+    Cancelled: TaskState.CANCELLED,
+}
 #: what a task without an estimate counts for on the critical path
 ONE = timedelta(seconds=1)
 
@@ -64,6 +71,8 @@ class LiveTask(Struct, kw_only=True):
     items: ItemCount | None = None
     #: what the worker said last
     note: str = ""
+    #: done, and something is missing
+    is_in_part: bool = False
 
 
 class LiveState:
@@ -114,9 +123,14 @@ class LiveState:
         self._add(task.task for task in result.tasks.values())
         for id_, task in result.tasks.items():
             self._move(self.tasks[id_], task.state)
+            self.tasks[id_].is_in_part = bool(task.gaps)
             if task.items:
                 done = sum(item.state is TaskState.DONE for item in task.items)
-                self.tasks[id_].items = ItemCount(len(task.items), done, len(task.failed_items))
+                count = ItemCount(len(task.items), done, len(task.failed_items))
+                for item in task.items:
+                    if item.attempts:
+                        count.move(item.task.id, item.state)
+                self.tasks[id_].items = count
 
     # what a view asks
 
@@ -171,6 +185,10 @@ class LiveState:
             seen |= after
             open_ += after
         return len(seen)
+
+    def waiting_for_items(self) -> list[LiveTask]:
+        """The tasks with `for_each` whose open items all wait for their next try."""
+        return [task for task in self._in(TaskState.RETRYING) if task.items and task.items.open]
 
     def _in(self, *states: TaskState) -> Iterable[LiveTask]:
         return (task for task in self.tasks.values() if task.state in states)
@@ -269,7 +287,7 @@ class LiveState:
             return
         if (mapped := self._mapped(event.task)) is not None:
             items = mapped.items = mapped.items or ItemCount()
-            items.running += 1
+            items.move(event.task, TaskState.RUNNING)
             if mapped.state is not TaskState.RUNNING:
                 mapped.worker, mapped.began_at = event.worker, mapped.began_at or event.at
                 self._move(mapped, TaskState.RUNNING)
@@ -285,15 +303,8 @@ class LiveState:
         if task is None:
             self._finish_item(event)
             return
-        match outcome:
-            case Done():
-                self._end(task, TaskState.DONE)
-            case Failed():
-                self._end(task, TaskState.RETRYING)
-            case NeedsInput():
-                self._end(task, TaskState.ASKING)
-            case Cancelled():
-                self._end(task, TaskState.CANCELLED)
+        task.is_in_part = isinstance(outcome, Done) and bool(outcome.gaps)
+        self._end(task, _AFTER[type(outcome)])
 
     def _end_attempt(
         self,
@@ -308,10 +319,19 @@ class LiveState:
     def _finish_item(self, event: events.AttemptFinished) -> None:
         mapped = self._mapped(event.task)
         if mapped is not None and mapped.items is not None:
-            mapped.items.running -= 1
             mapped.items.done += isinstance(event.outcome, Done)
-            if isinstance(event.outcome, Failed) and not mapped.items.running:
-                self._move(mapped, TaskState.RETRYING)  # all that is left waits for its next try
+            if isinstance(event.outcome, Failed):
+                mapped.items.reason = str(event.outcome)
+            self._move_item(mapped, event.task, _AFTER[type(event.outcome)])
+
+    def _move_item(self, mapped: LiveTask, item: str, state: TaskState) -> None:
+        """What becomes of an item: a task that waits for its items is shown as these are."""
+        if mapped.items is None:
+            return
+        mapped.items.move(item, state)
+        has_more = mapped.items.open or mapped.items.done + mapped.items.failed < mapped.items.total
+        if has_more and not mapped.state.is_settled:
+            self._move(mapped, mapped.items.state)
 
     def _mapped(self, task: str) -> LiveTask | None:
         item = item_of(task)
@@ -333,18 +353,21 @@ class LiveState:
         self.duties.pop(id_, None)
         if (task := self.tasks.get(id_)) is not None:
             self._end(task, state)
-        elif (mapped := self._mapped(id_)) is not None and mapped.items is not None:
-            mapped.items.running -= 1
+        elif (mapped := self._mapped(id_)) is not None:
+            self._move_item(mapped, id_, state)
 
     def _failed(self, event: events.TaskFailed) -> None:
         if (task := self.tasks.get(event.task)) is not None:
             self._end(task, TaskState.FAILED)
         elif (mapped := self._mapped(event.task)) is not None and mapped.items is not None:
             mapped.items.failed += 1
+            self._move_item(mapped, event.task, TaskState.FAILED)
 
     def _skipped(self, event: events.TaskSkipped) -> None:
         if (task := self.tasks.get(event.task)) is not None:
             self._end(task, TaskState.SKIPPED)
+        elif (mapped := self._mapped(event.task)) is not None and mapped.items is not None:
+            mapped.items.move(event.task, TaskState.SKIPPED)
 
     def _step_began(self, event: events.StepStarted) -> None:
         if (task := self.running.get(event.task)) is not None:
@@ -364,12 +387,16 @@ class LiveState:
         self.questions[event.question.id] = (event.task, event.question)
         if (task := self.tasks.get(event.task)) is not None:
             self._end(task, TaskState.ASKING)
+        elif (mapped := self._mapped(event.task)) is not None:
+            self._move_item(mapped, event.task, TaskState.ASKING)
 
     def _answered(self, event: events.QuestionAnswered | events.QuestionExpired) -> None:
         self.questions.pop(event.question, None)
         task = self.tasks.get(event.task)
         if task is not None and task.state is TaskState.ASKING:
             self._move(task, TaskState.READY)
+        elif task is None and (mapped := self._mapped(event.task)) is not None:
+            self._move_item(mapped, event.task, TaskState.READY)
 
     def _paused(self, _: events.RunPaused) -> None:
         self.is_paused = True

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from chargehand.decisions.task_names import task_name
+from chargehand.decisions.task_names import state_words, task_name
 from chargehand.facts.answer import Answer
 from chargehand.facts.plan import Plan, Task, each_words
 
@@ -68,7 +68,7 @@ def doubt_lines(answer: Answer) -> list[str]:
         for pair in answer.contradictions
     ]
     gaps = [
-        f"missing: {_gap_words(gap.task)} ({gap.state})"
+        f"missing: {_gap_words(gap.task)} ({state_words(gap.state)})"
         + (f": {one_line(gap.why, 300)}" if gap.why else "")
         for gap in answer.gaps
     ]
@@ -92,11 +92,16 @@ def output_words(output: Any) -> str:
 
 def outline(plan: Plan) -> str:
     """A plan for reading: every task with its worker, what it needs, what makes it good."""
-    head = [f"Goal: {one_line(plan.goal, 500)}"]
+    head = [f"Goal: {one_line(plan.goal, 500)}"] if plan.goal else []
     if plan.instruction:
         head.append(f"Answer: {one_line(plan.instruction, 500)}")
     head.append(f"{counted(len(plan.tasks), 'task')}, combined by {plan.strategy.value}:")
-    return "\n".join([*head, "", *("\n".join(_task_lines(task)) for task in plan.tasks)])
+    return "\n".join([*head, "", task_outline(plan.tasks)])
+
+
+def task_outline(tasks: Iterable[Task]) -> str:
+    """Tasks for reading, each with its worker, what it needs, what makes it good."""
+    return "\n".join("\n".join(_task_lines(task)) for task in tasks)
 
 
 def _task_lines(task: Task) -> Iterable[str]:

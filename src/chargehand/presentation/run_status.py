@@ -11,7 +11,7 @@ from chargehand.errors import (
     JournalVersion,
     UnknownRun,
 )
-from chargehand.facts.events import RunStatus
+from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Head, Process
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
@@ -39,7 +39,22 @@ def status_of(result: RunResult) -> str:
     """How a run stands; one that has work to do and that no living process leads is interrupted."""
     if result.parked and not isinstance(result.status, RunStatus):
         return "parked"
+    if result.approach is Approach.POOL and result.answered and not result.questions:
+        return RunState.RUNNING.value  # all is answered, and the next worker takes it up
     return INTERRUPTED if result.is_interrupted else result.status.value
+
+
+def answered_words(result: RunResult, question: str) -> str:
+    """How a run goes on in which this question was answered and nobody has taken in the answer."""
+    if result.approach is not Approach.POOL:
+        return "it continues when a process leads the run"
+    asking = next(
+        (t.task for t in result.tasks.values() if t.question and t.question.id == question), None
+    )
+    if asking is None:
+        return "it continues when a worker of its pool runs"
+    who = f"worker {asking.worker!r}" if asking.worker else f"a worker with skill {asking.skill!r}"
+    return f"it continues when a process runs {who} of its pool again (WorkerAgent.serve)"
 
 
 def process_words(process: Process) -> str:

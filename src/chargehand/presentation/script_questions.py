@@ -8,8 +8,8 @@ from typing import Any
 
 from chargehand.facts.outcome import Question
 from chargehand.journal.dsn import is_dsn, place_of
-from chargehand.presentation.plain_text import clean, one_line
-from chargehand.presentation.question_words import answer_in, question_lines
+from chargehand.presentation.plain_text import clean
+from chargehand.presentation.question_words import answer_in, objection_to, question_lines
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 from chargehand.terminal_detection import is_interactive
@@ -19,12 +19,12 @@ def ask_at_terminal(question: Question) -> str | None:
     """Show a question on stderr and read its answer; None if no person is at the terminal."""
     if not is_interactive():
         return None
-    for line in question_lines(question):
+    for line in question_lines(question, has_enter=True):
         _say(line)
     for line in sys.stdin:
         if (answer := answer_in(question, line.strip())) is not None:
             return answer
-        _say(f"{one_line(line)!r} is none of the choices; type a number or one of the words above")
+        _say(objection_to(question, line.strip()))
     return None
 
 

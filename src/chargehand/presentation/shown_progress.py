@@ -10,7 +10,7 @@ from chargehand.supervisor import Supervisor
 
 
 def show_progress(boss: Supervisor) -> Supervisor:
-    """Print each change of its runs and of the runs nested in them, as `chargehand run` does; returns `boss`.
+    """Print each change in the runs of `boss` and in their nested runs, as `chargehand run` does; returns `boss`.
 
     boss = show_progress(ch.Supervisor(workers, model="openai:gpt-5-mini"))
     result = boss.run_sync("…")

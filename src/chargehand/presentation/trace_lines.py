@@ -1,14 +1,15 @@
 """A trace as lines of text: a timeline of its tasks, and the tree of everything that happened."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from chargehand.decisions.critical_path import served_by
-from chargehand.decisions.system_tasks import ITEMS, is_system_task
+from chargehand.decisions.system_tasks import ITEMS, PLAN, is_system_task
 from chargehand.decisions.task_names import SUPERVISOR, asker_name, task_name
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
@@ -61,13 +62,18 @@ class _Row(Struct):
         return max(end for _, end in self.stretches) - self.stretches[0][0]
 
 
-def timeline_lines(trace: Trace, width: int) -> list[Line]:
-    """One row for each task: when it waited for a slot, when it was worked on, how long it took."""
+def timeline_lines(
+    trace: Trace, width: int, marks: Mapping[str, tuple[str, str]] = MappingProxyType({})
+) -> list[Line]:
+    """One row for each task: when it waited for a slot, when it was worked on, how long it took.
+
+    `marks` are the icons and styles of tasks; without one, a row has that of the last attempt.
+    """
     if trace.began_at is None or not trace.attempts:
         return []
     end = trace.ended_at or max(span.ended_at or span.began_at for span in trace.attempts)
     rows = _rows(trace, end)
-    critical = {served_by(task) for task in trace.critical_path}
+    critical = {_row_of(served_by(task)) for task in trace.critical_path}
     shown = rows
     if len(rows) > MOST_ROWS:
         by_weight = sorted(rows, key=lambda row: (row.task not in critical, -row.length))
@@ -79,7 +85,7 @@ def timeline_lines(trace: Trace, width: int) -> list[Line]:
     whole = max(end - trace.began_at, timedelta(milliseconds=1))
     lines: list[Line] = []
     for row, name in zip(shown, names, strict=True):
-        icon, style = _ENDINGS.get(row.ending, ("·", "dim"))
+        icon, style = marks.get(row.task) or _ENDINGS.get(row.ending, ("·", "dim"))
         name = cut_to(name, room)
         bar = _bar(row, trace.began_at, whole, columns, is_critical=row.task in critical)
         length = shown_length(row.length)
@@ -103,7 +109,7 @@ def timeline_lines(trace: Trace, width: int) -> list[Line]:
 def _rows(trace: Trace, end: datetime) -> list[_Row]:
     rows: dict[str, _Row] = {}
     for span in trace.attempts:
-        task = _row_of(span)
+        task = _row_of(span.task)
         stretch = (span.began_at, span.ended_at or end)
         row = rows.get(task)
         if row is None:
@@ -115,12 +121,14 @@ def _rows(trace: Trace, end: datetime) -> list[_Row]:
     return list(rows.values())
 
 
-def _row_of(span: AttemptSpan) -> str:
-    """The task whose row shows an attempt: its items, and the listing of them, are part of a task."""
-    if span.task.startswith(f"{ITEMS}:"):
-        return span.task.removeprefix(f"{ITEMS}:")
-    item = item_of(span.task)
-    return item[0] if item is not None and not span.is_system_task else span.task
+def _row_of(task: str) -> str:
+    """The task whose row shows an attempt: a task's row has its items and their listing; all planning has one."""
+    if task.startswith(f"{ITEMS}:"):
+        return task.removeprefix(f"{ITEMS}:")
+    if task.startswith(f"{PLAN}:"):
+        return PLAN  # a group plans each of its turns: one row for all of that
+    item = item_of(task)
+    return item[0] if item is not None and not is_system_task(task) else task
 
 
 def _bar(row: _Row, began: datetime, whole: timedelta, columns: int, *, is_critical: bool) -> str:

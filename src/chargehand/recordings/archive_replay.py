@@ -46,12 +46,12 @@ class ReplayReport(Struct, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> Difference | None:
-        """The first decision that came out otherwise than it was recorded."""
+        """The first decision that differs from the recorded one."""
         return next((run.difference for run in self.runs if run.difference is not None), None)
 
 
 async def replay(archive: RunArchive, retry: RetryPolicy | None = None) -> ReplayReport:
-    """Compute every decision of a recorded run again, and compare; no model, tool or network is used.
+    """Recompute every decision of a recorded run and compare it; uses no model, tool or network.
 
     `retry` is the policy of the supervisor that led it, for runs from before it was recorded.
     """

@@ -20,7 +20,7 @@ from chargehand.recordings.run_archive import (
 
 
 class CopiedRun(Struct, frozen=True, kw_only=True):
-    """A run that was copied, and how many of its events were new there; 0: it was there already."""
+    """A run that was copied, and how many of its events were new in the target; 0 if it was already there."""
 
     run: str
     #: of the run and the runs nested in it

@@ -114,7 +114,7 @@ async def record(
     content: bool = True,
     force: bool = False,
 ) -> RunArchive:
-    """Write a run, the runs nested in it, their boards and blobs to one file, whole or not at all.
+    """Write a run, the runs nested in it, their boards and blobs to one file, atomically.
 
     Without `content` it has no texts, values and blobs. An existing file is replaced only with `force`.
     """
@@ -127,7 +127,7 @@ async def record(
 async def load(
     run: str | os.PathLike[str], journal: JournalLike, *, max_size: int = MAX_SIZE
 ) -> RunArchive:
-    """A run with all that belongs to it: from the file of a recording, or by its id from a journal.
+    """Load a run with everything that belongs to it, from a recording or by its id from a journal.
 
     Raises `RecordingTooLarge` for a file that would unpack to more than `max_size` bytes.
     """

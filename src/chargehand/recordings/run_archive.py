@@ -30,7 +30,7 @@ JournalLike: TypeAlias = str | os.PathLike[str] | Journal
 
 
 class RunArchive(Struct, frozen=True, kw_only=True):
-    """A run and the runs nested in it, apart from any journal."""
+    """A run and the runs nested in it, outside any journal."""
 
     #: its id
     root: str
@@ -55,12 +55,12 @@ class RunArchive(Struct, frozen=True, kw_only=True):
         return (decode(row.payload, row.version) for row in self.streams[run].rows)
 
     def hash(self, run: str) -> str:
-        """The hash of a run's last event, and so of all of them."""
+        """The hash of a run's last event, which covers all its events."""
         rows = self.streams[run].rows
         return self.hashes.get(run) or (rows[-1].hash.hex() if rows else "")
 
     def refuse_without_content(self) -> "RunArchive":
-        """Raise `UsageError` unless it can be kept in a journal as it was."""
+        """Return it unchanged. Raises `UsageError` if it lacks the content that a journal needs."""
         if not self.has_content:
             raise UsageError(
                 f"the recording of run {self.root} was made with --no-content and is not a whole run; "
@@ -69,7 +69,7 @@ class RunArchive(Struct, frozen=True, kw_only=True):
         return self
 
     def imported(self) -> "RunArchive":
-        """The same, with its runs marked as imported, so that they do not answer for idempotency keys."""
+        """A copy with its runs marked as imported: requests with their idempotency keys do not return them."""
         marked = {
             name: StreamCopy(name, copy.rows, [*copy.keys, _mark(copy)])
             for name, copy in self.streams.items()
@@ -78,7 +78,7 @@ class RunArchive(Struct, frozen=True, kw_only=True):
         return replace(self, streams={**self.streams, **marked})
 
     def blobs(self) -> list[str]:
-        """The digests of all blobs that its events name."""
+        """The digests of all blobs that its events refer to."""
         if not self.has_content:
             return []
         rows = (row for copy in self.streams.values() for row in copy.rows)

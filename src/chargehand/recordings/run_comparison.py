@@ -57,10 +57,8 @@ class TaskComparison(Struct, frozen=True, kw_only=True):
 
     @property
     def is_same(self) -> bool:
-        """Whether both runs have the task, with the same words and the same result."""
-        return (
-            not self.changed and self.state.is_same and self.output.is_same and self.gaps.is_same
-        )
+        """Whether both runs have the task, unchanged and with the same result."""
+        return not self.changed and self.state.is_same and self.output.is_same and self.gaps.is_same
 
 
 class RunComparison(Struct, frozen=True, kw_only=True):

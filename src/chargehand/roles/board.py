@@ -79,7 +79,7 @@ class Board(SharedBoard):
 
     @property
     def clock(self) -> Clock:
-        """The clock that its events are dated by."""
+        """The clock that dates its events."""
         return self._clock
 
     def signed(self, author: str, role: str = "") -> "Board":

@@ -51,6 +51,7 @@ class FunctionWorker:
         check_words(name, description)
         if not callable(function):
             raise UsageError(f"worker {name!r}: {function!r} is not a function")
+        _check_signature(name, function)
         _check_bounds(name, memory, cpu_seconds, process=process)
         self.function = function
         self.name = name
@@ -103,7 +104,7 @@ def worker(
     version: str = "",
     on_failure: OnFailure | None = None,
 ) -> Callable[[Work], FunctionWorker]:
-    """Make a function a worker: `@worker("counter", "Counts the words of a text")`.
+    """Turn a function into a worker: `@worker("counter", "Counts the words of a text")`.
 
     An async function runs on the event loop, a plain one in a thread; with `process=True`
     either runs in a child process and must be importable. `capacity` is the number of attempts
@@ -141,6 +142,23 @@ def check_words(name: str, description: str, kind: str = "worker") -> None:
     ):
         raise UsageError(f"a {kind} needs a name and a description; the planner chooses by them")
     checks.name(name, f"the name of a {kind}")
+
+
+def _check_signature(name: str, function: Work) -> None:
+    """Refuse a function that cannot be called with a brief: every attempt would fail alike."""
+    try:
+        # As it is called, not as what it wraps: a decorator may supply further arguments.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # written in C; it tells nothing of its arguments
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        called = getattr(function, "__name__", type(function).__name__)
+        raise UsageError(
+            f"worker {name!r}: {called}{signature} cannot be called with the brief alone ({error}); "
+            f"a worker function takes one argument: def {called}(brief)"
+        ) from None
 
 
 def _check_bounds(

@@ -120,7 +120,7 @@ class Worker:
         )
 
     def version(self, resources: Resources) -> str:
-        """Changes with its prompt, settings, models and tools; empty if a tool of it may not run twice."""
+        """Changes with its prompt, settings, models and tools; empty if one of its tools may not run twice."""
         free = (Effect.PURE, Effect.IDEMPOTENT)
         if any(tool.effect not in free for tool in self.toolbox):
             return ""

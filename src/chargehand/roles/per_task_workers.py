@@ -84,7 +84,7 @@ class Factory:
 
     @property
     def takes_hires(self) -> bool:
-        """Whether a plan may name role and tools; not if your own function decides."""
+        """Whether a plan may name the role and the tools; False if your own function decides."""
         return self._make is None
 
     def version(self, resources: Resources) -> str:

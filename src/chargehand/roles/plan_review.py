@@ -24,6 +24,8 @@ HOW_TO_ANSWER = (
     f"Answer {APPROVE!r}, {REJECT!r}, '{APPROVE_WITH}: <the plan as JSON>' to have it as you changed it, "
     "or say what should be different."
 )
+#: said of a plan that comes back as it was
+UNCHANGED = " Your note has changed nothing in it: change it yourself, or say it in other words. "
 
 
 class PlanProposal(Struct, frozen=True, kw_only=True):
@@ -54,15 +56,17 @@ async def review(
     proposal: PlanProposal,
     faults_in: Callable[[Plan], Sequence[Fault]],
     said: list[str],
+    before: PlanProposal | None = None,
 ) -> Reviewed:
     """Have a person decide on a plan. One that was edited and has faults comes back with them.
 
-    `said` is what the person has answered so far: a plan that comes back unchanged is another question,
-    or the old answer would be taken for it without end.
+    `before` is what was sent back with a note: if that has changed nothing, the person is told. `said` is what the
+    person has answered so far: a plan that comes back unchanged is another question, or the old answer would be
+    taken for it without end.
     """
-    faults: Sequence[Fault] = ()
+    told = UNCHANGED if proposal == before else ""
     while True:
-        answer = brief.answer_to(await _question(brief, seat, proposal, faults, said))
+        answer = brief.answer_to(await _question(brief, seat, proposal, told, said))
         if answer == APPROVE:
             return Reviewed(proposal.plan)
         if answer == REJECT:
@@ -73,14 +77,14 @@ async def review(
         try:
             edited = Plan.from_json(answer.removeprefix(f"{APPROVE_WITH}:").strip())
         except UsageError as error:
-            faults = [Fault("not_a_plan", "", str(error))]
+            told = _fault_words([Fault("not_a_plan", "", str(error))])
             continue
         # What a person edited may still hold the words of whoever wrote it.
         edited = replace(edited, taint=proposal.plan.taint)
         faults = faults_in(edited)
         if not faults:
             return Reviewed(edited)
-        proposal = replace(proposal, plan=edited)
+        proposal, told = replace(proposal, plan=edited), _fault_words(faults)
 
 
 async def reviewed_plan(
@@ -94,8 +98,11 @@ async def reviewed_plan(
     notes: list[str] = []
     said: list[str] = []
     plan = first
+    before: PlanProposal | None = None
     while True:
-        decided = await review(brief, seat, PlanProposal(plan=plan), faults_in, said)
+        proposal = PlanProposal(plan=plan)
+        decided = await review(brief, seat, proposal, faults_in, said, before)
+        before = proposal
         if decided.is_approved:
             return decided.plan
         if not decided.note:
@@ -115,6 +122,7 @@ async def reviewed_change(
     notes: list[str] = []
     said: list[str] = []
     change = first
+    before: PlanProposal | None = None
     while True:
         proposal = PlanProposal(
             plan=Plan(goal="", tasks=change.added, version=change.version, taint=change.taint),
@@ -127,7 +135,10 @@ async def reviewed_change(
         def edited(plan: Plan, change: PlanAmended = change) -> PlanAmended:
             return replace(change, added=tuple(plan.tasks), at=seat.now())
 
-        decided = await review(brief, seat, proposal, lambda plan: faults_in(edited(plan)), said)
+        decided = await review(
+            brief, seat, proposal, lambda plan: faults_in(edited(plan)), said, before
+        )
+        before = proposal
         if decided.is_approved:
             return edited(decided.plan)
         if not decided.note:
@@ -136,24 +147,27 @@ async def reviewed_change(
         change = await write_again(notes)
 
 
+def _fault_words(faults: Sequence[Fault]) -> str:
+    told = "".join(f"\n  - {fault}" for fault in faults)
+    return f" What you sent has faults:{told}\n"
+
+
 async def _question(
     brief: Brief,
     seat: PlanningContext,
     proposal: PlanProposal,
-    faults: Sequence[Fault],
+    told: str,
     said: Sequence[str],
 ) -> Question:
     what = "change of the plan" if proposal.is_change else "plan"
     count = len(proposal.plan.tasks)
     tasks = f"{count} task{'' if count == 1 else 's'}"
-    told = "".join(f"\n  - {fault}" for fault in faults)
-    wrong = f" What you sent has faults:{told}\n" if faults else " "
     evidence: dict[str, Any] = msgspec.to_builtins(proposal)
     # Of all that is shown, and was answered before: an answer is valid for exactly this plan, once.
     digest = digest_of(canonical([evidence, told, *said]))
     return Question(
         id=brief.question_id(f"plan-{digest}"),
-        text=f"May this {what} of {tasks} be carried out?{wrong}{HOW_TO_ANSWER}",
+        text=f"May this {what} of {tasks} be carried out?{told or ' '}{HOW_TO_ANSWER}",
         about=ABOUT_PLAN,
         evidence=await seat.store(Value.of(evidence)),
         taint=brief.taint,

@@ -7,6 +7,7 @@ order could act on a decision that was never recorded.
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -65,6 +66,7 @@ from chargehand.facts.limits import Limits, has_caps
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion
 from chargehand.facts.outcome import NeedsInput, failed_by
 from chargehand.facts.plan import Plan
+from chargehand.forked_copy import end_copy, refuse_copy
 from chargehand.journal.base import Journal
 from chargehand.notify.run_notices import RunNotices
 from chargehand.past_runs import spent_below
@@ -286,6 +288,7 @@ class Runtime:
         kernel, journal, clock = parts.kernel, parts.journal, parts.clock
         attempts, texts = parts.attempts, parts.texts
         self.loop = asyncio.get_running_loop()
+        self._home = os.getpid()
         self.kernel = kernel
         self.journal = journal
         self._clock = clock
@@ -348,7 +351,8 @@ class Runtime:
         return self.is_over or self.loop.is_closed()
 
     def refuse_other_loop(self) -> None:
-        """Raise `WrongLoop` unless this is the event loop it works in."""
+        """Raise `WrongLoop` unless this is the event loop it works in, `ForkedCopy` in another process."""
+        refuse_copy(self._home)
         if self.loop is not asyncio.get_running_loop():
             raise WrongLoop(
                 "this supervisor is at work in another event loop; "
@@ -739,6 +743,7 @@ class Runtime:
     async def _lead(self, group: asyncio.TaskGroup) -> None:
         while True:
             await self._wait(group)
+            end_copy(self._home)
             if self._is_closing and not self._runs and not self._inbox:
                 return
             messages, self._inbox = self._inbox, []
@@ -907,6 +912,8 @@ class Runtime:
                     raise
                 except BaseException:  # a hook's SystemExit must not end the runs
                     log.exception("hook_failed run=%s event=%s", run, type(event).__name__)
+                finally:
+                    end_copy(self._home)
             if type(event) is AttemptFinished:
                 if type(event.outcome) is NeedsInput:
                     self._mind_person(run, event, live_run)

@@ -43,7 +43,7 @@ log = logging.getLogger("chargehand")
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of one run; all of them may be left out."""
+    """Options of one run; all of them are optional."""
 
     #: larger is more urgent; default 0
     priority: int

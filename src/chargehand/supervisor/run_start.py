@@ -282,8 +282,8 @@ class RunStart:
             live_run.accepted = (self._roster.digest, now)
         elif changed:
             raise RosterMismatch(
-                f"the roster has changed since the run began: {'; '.join(changed)}. resume(…, accept=True), at "
-                "the command line --accept, goes on with the new one"
+                f"the roster has changed since the run began: {'; '.join(changed)}. To continue with the new one, pass "
+                "--accept (in Python, resume(…, accept=True))"
             )
 
 

@@ -210,7 +210,7 @@ class Supervisor:
         return self.control.wait_sync(self.run(request, **terms))
 
     async def plan(self, request: str, **terms: Unpack[RunOptions]) -> Plan:
-        """Write the plan that `run` would carry out for this request: to read, edit, save and run later."""
+        """Write the plan that `run` would carry out for this request, so that you can read, edit, save and run it later."""
         return await self._start.plan(request, terms)
 
     @overload
@@ -258,7 +258,7 @@ class Supervisor:
 
     @property
     def text_streams(self) -> TextStreams:
-        """What models write while they write it, of the runs that are led here and below."""
+        """The text of models while they write it, in the runs that this supervisor leads and in their nested runs."""
         return self._config.text_streams
 
     async def _history(self, run_id: str, most: int | None) -> AsyncIterator[Event]:
@@ -329,10 +329,10 @@ class Supervisor:
         repeat_effects: bool = False,
         **terms: Unpack[RunOptions],
     ) -> RunResult:
-        """Run a recorded run again from its event number `at` (default: its end), with changes; wait for its end.
+        """Start a new run from event `at` of a recorded run (default: its last event), with changes; wait for its end.
 
         Tasks that were done by then keep their results, unless they, their workers (only without `at`) or what
-        they need has changed. `tasks` replaces tasks of the same ids, `redo` does tasks again, `plan` replaces
+        they need has changed. `tasks` replaces tasks of the same ids, `redo` runs tasks again, `plan` replaces
         the whole plan. Limits, priority and output type are inherited. Raises `EffectsWouldRepeat` if steps that
         changed something outside would be done once more, unless `repeat_effects`.
         """
@@ -361,10 +361,10 @@ class Supervisor:
         wait_in_background(self.answer(question_id, text, by=by))
 
     async def post(self, request: str | Plan, **terms: Unpack[RunOptions]) -> str:
-        """Leave a run to any process on this journal that has the workers for it; returns its id.
+        """Post a run for any process on this journal that has the workers for it; returns the id of the run.
 
         A supervisor takes such runs while it is open: `async with boss:` keeps it open. A run with a known
-        key is not left a second time.
+        key is not posted a second time.
         """
         requested, plan = await self._start.request(request, terms)
         key = terms.get("key")
@@ -383,8 +383,14 @@ class Supervisor:
         return self._config.journal.path is not None
 
     @property
+    def kept_in(self) -> str:
+        """The path or DSN of the journal that it opened itself; empty if it was given a journal object or none."""
+        path = self._config.journal.path
+        return "" if path is None else os.fspath(path)
+
+    @property
     def has_model(self) -> bool:
-        """Whether it has a model of its own: to plan, to compose answers, and for questions that are delegated."""
+        """Whether it has a model of its own, to plan, compose answers and answer delegated questions."""
         return self._config.resources.has_model
 
     def keep_in(self, journal: str | os.PathLike[str]) -> None:
@@ -394,7 +400,7 @@ class Supervisor:
         self._config.journal.move(journal)
 
     def notify_also(self, notify: Notify) -> None:
-        """Add notifiers to those that it was made with."""
+        """Add notifiers to those that the supervisor was created with."""
         if self._runtimes.current is not None:
             raise UsageError("this supervisor is running; add notifiers before the first run")
         resources = self._config.resources
@@ -404,13 +410,13 @@ class Supervisor:
             resources.notices.add(notify)
 
     def replace_models(self, stand_in: "Callable[[str | Model], Model]") -> None:
-        """Ask what `stand_in` returns in place of every model, of workers and nested supervisors too."""
+        """Replace every model by what `stand_in` returns for it, also those of workers and nested supervisors."""
         if self._runtimes.current is not None:
             raise UsageError("this supervisor is running; replace its models before the first run")
         self._config.resources.stand_in = stand_in
 
     def on(self, *kinds: type[E]) -> "Callable[[HookFor[E]], HookFor[E]]":
-        """Call a function with the run's id and the event, once such an event is durable.
+        """Register a function that is called with the id of the run and the event once such an event is durable.
 
         `@boss.on(ch.events.TaskFailed)`. It is called on the event loop and must not block;
         an exception in it is logged and changes nothing.
@@ -445,7 +451,7 @@ class Supervisor:
         self._config.workers.drain(name)
 
     async def leave(self, name: str, grace: Duration = GRACE) -> None:
-        """Remove a worker: it may finish its attempts within `grace`; the rest is done again by others.
+        """Remove a worker: it may finish its attempts within `grace`; other workers redo the rest.
 
         Returns when it is gone. This costs a task none of its tries. Tasks that name this
         worker, or a skill that no other worker has, wait until a suitable worker joins.
@@ -454,23 +460,23 @@ class Supervisor:
         await self._config.workers.leave(name, within)
 
     async def paces(self) -> Mapping[str, Pace]:
-        """By worker: how long its attempts took in past runs."""
+        """For each worker: how long its attempts took in past runs."""
         return await self._config.paces.paces(self.journal)
 
     async def reach(self) -> Mapping[str, Reach]:
-        """By worker: the files and tables that it can reach now, for `plan.check(reach=…)`."""
+        """For each worker: the files and tables that it can reach now, for `plan.check(reach=…)`."""
         from chargehand.roles.material import reach_of
 
         return await reach_of(self.roster, self._config.resources.redactor)
 
     @property
     def journal_error(self) -> JournalError | None:
-        """Why the journal cannot be written just now; None if it can, or nothing was to be written."""
+        """Why the journal cannot be written to at the moment; None if it can, or if there was nothing to write."""
         runtime = self._runtimes.current
         return None if runtime is None else runtime.journal_error
 
     def worker_loads(self) -> list[WorkerLoad]:
-        """What each worker has to do now, in this process."""
+        """The current work of each worker in this process."""
         runtime = self._runtimes.current
         dispatch = (
             self._config.workers.new_dispatch() if runtime is None else runtime.kernel.dispatch
@@ -478,7 +484,7 @@ class Supervisor:
         return dispatch.loads()
 
     def provider_loads(self) -> "list[ProviderLoad]":
-        """The model providers that were called in this process: calls under way, and calls that wait."""
+        """For each model provider that this process has called: the calls in progress and the calls that are waiting."""
         return self._config.resources.provider_loads()
 
     async def look(self, run_id: str) -> RunResult:
@@ -588,7 +594,7 @@ class Supervisor:
         return text
 
     async def why_closed(self, question_id: str) -> UnknownQuestion:
-        """The error that says why a question is not open: answered by whom, ended, or no such id."""
+        """The error that says why a question is not open: it was answered (by whom), its run ended, or the id is unknown."""
         return await self.control.why_closed(question_id)
 
     def board(self, name: str = "", *, run: str = "") -> "Board":
@@ -615,7 +621,7 @@ class Supervisor:
         return self.control.coordinator(boards=boards, patience=patience, recent=recent)
 
     def offer(self, source: Mapping[str, Any] | None = None) -> CrewOffer:
-        """What it can do, to be compared with what a supervisor that serves can do."""
+        """What this supervisor can do, for comparison with a supervisor that serves."""
         config = self._config
         return CrewOffer(
             crew=self.roster.digest,
@@ -634,7 +640,7 @@ class Supervisor:
         retention: Retention | None = None,
         when_ready: Callable[[], None] | None = None,
     ) -> None:
-        """Stay at work until `stop`: take posted runs, and runs whose leader has died.
+        """Serve until `stop` is called: lead posted runs, and runs whose leader has died.
 
         Any number of supervisors may serve one journal. One leads a run, the others stand by, also for the runs
         of one that stops. A run that another program released (Ctrl-C, an open question that was returned)
@@ -692,7 +698,7 @@ class Supervisor:
     async def watch(
         self, run_id: str, *, tokens: bool = False
     ) -> AsyncIterator[Event | AnswerPiece | TaskPiece]:
-        """Everything that happens to a run, wherever it is led: from its first event to its last.
+        """Stream everything that happens to a run, whichever process leads it, from its first event to its last.
 
         With `tokens`, also the pieces of its answer and of what models write for its tasks,
         as they come from now on, if this supervisor leads the run. Leaving the loop changes
@@ -734,11 +740,11 @@ class Supervisor:
     # On the roster of another supervisor.
 
     def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
-        """Empty: results of its runs are not reused by others."""
+        """Always empty: other runs do not reuse the results of its runs."""
         return ""
 
     def refuse_unpriced(self, resources: Resources) -> None:
-        """Raise `UsageError` if a cap on money above could not be kept here."""
+        """Raise `UsageError` if this supervisor could not keep within a money limit from above."""
         config = self._config
         below = config.resources.below(resources)
         RequestBuilder(self.roster, below, config.clock, config.runs).refuse_unpriced()

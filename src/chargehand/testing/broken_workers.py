@@ -29,7 +29,7 @@ _DEAD = "its worker died, as planned"
 
 
 def slow(worker: Member, seconds: Duration) -> Member:
-    """The worker, which waits this long before it begins."""
+    """The worker, except that it waits this long before it starts."""
     wait = duration(seconds, "slow: seconds").total_seconds()
 
     async def later(work: Work, brief: Brief) -> Any:
@@ -44,7 +44,7 @@ def slow(worker: Member, seconds: Duration) -> Member:
 
 
 def hangs(worker: Member) -> Member:
-    """The worker, which never returns: only a timeout or a deadline ends its attempts."""
+    """The worker, except that it never returns: only a timeout or a deadline ends its attempts."""
 
     async def never(work: Work, brief: Brief) -> Any:  # noqa: ARG001 - as all of these
         await asyncio.Event().wait()
@@ -55,7 +55,7 @@ def hangs(worker: Member) -> Member:
 def fails(
     worker: Member, error: BaseException | None = None, *, attempts: int | None = None
 ) -> Member:
-    """The worker, which fails for good; with `attempts`, only in that many first attempts of each task.
+    """The worker, except that it fails for good; with `attempts`, only in the first so many attempts at each task.
 
     It raises `error`, or a `WorkerError` of its own.
     """
@@ -81,7 +81,7 @@ def fails(
 
 
 def dies(worker: Member, *, at_step: int, times: int = 1) -> Member:
-    """The worker, which dies in its first attempts right after their `at_step`-th step is recorded.
+    """The worker, except that its first attempts die right after their `at_step`-th step is recorded.
 
     Steps are its model calls, its tool calls and those in `brief.step`; replayed steps do not count.
     The attempt is lost, as if its process had been killed, and another attempt continues. An attempt that is to die

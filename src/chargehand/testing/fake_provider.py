@@ -34,7 +34,7 @@ _PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 
 
 class FakeProvider:
-    """An HTTP server that answers as a provider does, on a port of this machine, until the block ends.
+    """An HTTP server on this machine that answers like a model provider, until the `with` block ends.
 
         with FakeProvider(["Paris"], faults={1: "429"}) as provider:
             boss = ch.Supervisor(workers, model=provider.model)
@@ -71,7 +71,7 @@ class FakeProvider:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables with which a child process finds it: `--model openai:test` or `anthropic:test`."""
+        """Environment variables with which a child process finds it: `--model openai:test` or `anthropic:test`."""
         running = self._running
         return {
             "OPENAI_BASE_URL": f"{running.url}/v1",
@@ -93,12 +93,12 @@ class FakeProvider:
 
     @property
     def calls(self) -> int:
-        """How many calls there were, those that went wrong included."""
+        """The number of calls, including those that went wrong."""
         return self._schedule.calls
 
     @property
     def struck(self) -> dict[int, str]:
-        """By the number of the call: what went wrong."""
+        """For each call that went wrong, by its number: the fault."""
         return dict(self._schedule.struck)
 
     @property

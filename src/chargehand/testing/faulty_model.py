@@ -29,12 +29,12 @@ class FaultyModel:
 
     @property
     def calls(self) -> int:
-        """How many calls there were, those that went wrong included."""
+        """The number of calls, including those that went wrong."""
         return self._schedule.calls
 
     @property
     def struck(self) -> dict[int, str]:
-        """By the number of the call: what went wrong."""
+        """For each call that went wrong, by its number: the fault."""
         return dict(self._schedule.struck)
 
     async def ask(self, request: ModelRequest) -> ModelReply:

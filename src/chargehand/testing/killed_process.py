@@ -34,14 +34,14 @@ def kill_and_resume(
     env: Mapping[str, str] | None = None,
     timeout: float = 60.0,
 ) -> KilledRun:
-    """Run a Python program, kill it with -9 as planned, start it again each time, and let it end.
+    """Run a Python program, kill it with SIGKILL at given points, restart it each time, and let it finish.
 
         kill_and_resume("crew.py", at_steps=[2, 5])
 
     `command` is what follows `python`: a script, or `"-m", "chargehand", "run", …`. It is killed right after
     the given step of each life is on disk: a finished step of a worker, or a finished task. `at_writes`
     counts writes to the journal instead. Later lives run `resume`, or the same command again: a script must
-    then go on with its run by itself, which it does with `key=…` or `boss.resume(…)`.
+    then continue its run by itself, with `key=…` or `boss.resume(…)`.
 
     Raises `AssertionError`, with the program's output, if it ends before it could be killed, fails in its
     last life, or takes longer than `timeout` seconds.

@@ -70,7 +70,7 @@ class LosingJournal:
             asyncio.get_running_loop().call_later(length, self.recover)
 
     def recover(self) -> None:
-        """The database is back."""
+        """Bring the database back."""
         self._back.set()
 
     @property

@@ -23,7 +23,7 @@ FaultPlan: TypeAlias = Mapping[int, str] | Callable[[int], str | None]
 
 
 def first(calls: int, *faults: str) -> FaultPlan:
-    """The first `calls` calls go wrong, with these faults in turn."""
+    """Make the first `calls` calls fail, with these faults in turn."""
     count(calls, "first: calls", least=1)
     kinds = [fault_kind(each) for each in faults]
     if not kinds:
@@ -32,7 +32,7 @@ def first(calls: int, *faults: str) -> FaultPlan:
 
 
 def at_random(*faults: str, rate: float = 0.3, seed: int = 0) -> FaultPlan:
-    """A part of all calls go wrong, with any of these faults (default: all). The same seed, the same calls."""
+    """Make a share of all calls fail, with any of these faults (default: all); the same seed fails the same calls."""
     kinds = [fault_kind(each) for each in faults or FAULTS]
     amount(rate, "at_random: rate", most=1)
 

@@ -243,7 +243,7 @@ def tool(
     effect: Effect | str = Effect.ONCE,
     **terms: Any,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a typed function a tool: its docstring tells the model what it does and takes.
+    """Turn a typed function into a tool; its docstring tells the model what it does and takes.
 
     `effect` says whether a call may be repeated; the default is `once`: never repeated without
     asking a person. A first parameter of type `ToolContext` is filled in and not shown to the

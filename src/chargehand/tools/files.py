@@ -23,7 +23,7 @@ MOST_KEPT = 4
 def files(
     roots: PathLike | Sequence[PathLike], *, hidden: bool = False, trusted: bool = False
 ) -> tuple[Tool, Tool, Tool]:
-    """The tools `list_files`, `read_file` and `search_files` over one folder or several.
+    """The tools `list_files`, `read_file` and `search_files` over one or more folders.
 
     With several, each path begins with its folder's name. Nothing outside of them can be read, nor,
     unless `hidden`, what begins with a dot. Their output, including file names, is untrusted

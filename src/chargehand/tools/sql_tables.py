@@ -47,7 +47,7 @@ def data(
     hidden: bool = False,
     trusted: bool = False,
 ) -> tuple[Tool, Tool]:
-    """The tools `describe_tables` and `query_tables` over the data files beneath a folder or several.
+    """The tools `describe_tables` and `query_tables` over the data files in one or more folders.
 
     Queries run in DuckDB, in a process of its own, read-only, with no access to files, network or
     extensions, and with limits on time, memory and rows. Their output is untrusted unless you

@@ -40,12 +40,12 @@ class Toolbox:
         return self._specs
 
     def only(self, names: Iterable[str]) -> "Toolbox":
-        """Those of these names."""
+        """A toolbox with only the tools of these names."""
         wanted = set(names)
         return Toolbox(each for each in self if each.name in wanted)
 
     def find(self, name: str) -> Tool:
-        """The tool that a model named, or a `ToolError` that tells it what there is."""
+        """The tool that a model named, or a `ToolError` that lists the tools."""
         if name in self._tools:
             return self._tools[name]
         close = difflib.get_close_matches(name, self._tools, n=1)

@@ -90,6 +90,7 @@ function RightNow({ model }: { model: RunModel }) {
     const state = model.tasks.get(task)?.state;
     return state !== undefined && !FINAL.has(state) && state !== "running" && !asking.has(task);
   };
+  const whyWaiting = (task: string) => model.waits.find((wait) => wait.task === task)?.why;
   const blocked = model.waits.filter((wait) => isBlocked(wait.task)).slice(0, 6);
   return (
     <>
@@ -126,7 +127,11 @@ function RightNow({ model }: { model: RunModel }) {
         <Group title={`To be tried again (${retrying.length})`}>
           <ul class="task-list">
             {retrying.slice(0, 20).map((row) => (
-              <TaskLine key={row.id} row={row} about={oneLine(row.error?.message ?? row.why, 100)} />
+              <TaskLine
+                key={row.id}
+                row={row}
+                about={oneLine(row.error?.message || row.why || (whyWaiting(row.id) ?? ""), 100)}
+              />
             ))}
           </ul>
         </Group>

@@ -44,7 +44,7 @@ class Resolution(Struct, frozen=True, kw_only=True):
 
 
 class Conflict(Struct, frozen=True, kw_only=True):
-    """Two workers in conflict: the fact, and the resolution by rule. As text: both."""
+    """Two workers in conflict: the fact, and the resolution by rule. As text, it shows both."""
 
     kind: ConflictKind
     #: names, the earliest first

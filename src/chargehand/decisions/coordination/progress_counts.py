@@ -86,10 +86,16 @@ class Progress(Struct, frozen=True, kw_only=True):
             runs=dict(Counter(self.runs) + Counter(other.runs)),
         )
 
-    def __str__(self) -> str:
+    def words(self, *, is_led: bool = True) -> str:
+        """As text. Of a run that no process leads, what was running is interrupted."""
         counts = {name: getattr(self, name) for name in _SAID}
+        if not is_led:
+            counts = {"interrupted": counts.pop("running"), **counts}
         rest = "".join(f", {count} {name}" for name, count in counts.items() if count)
         return f"{self.completed} of {self.total} done{rest}"
+
+    def __str__(self) -> str:
+        return self.words()
 
 
 _SAID = ("running", "pending", "asking", "failed", "skipped", "cancelled")

@@ -39,9 +39,10 @@ class HealthCheck:
         """All of them, run by run."""
         for watch in self._watches.values():
             if self._needs_leader(watch) and watch.run not in self._led:
-                yield self._unled(watch, "no process leads it", "continues it")
+                how_far = watch.progress().words(is_led=False)
+                yield self._unled(watch, f"no process leads it: {how_far}", "continues it")
             elif self._is_asleep(watch):
-                silent = f"nothing has happened to it for {_length(self._silence(watch))}"
+                silent = f"nothing has happened to it for {_length(self._silence(watch))}: {watch.progress()}"
                 yield self._unled(watch, silent, "continues it, if its leader is gone")
             else:
                 yield from self._stuck(watch)
@@ -67,7 +68,7 @@ class HealthCheck:
         return Trouble(
             kind=Symptom.UNLED,
             name=watch.run,
-            fact=f"run {watch.run} has not ended and {why}: {watch.progress()}",
+            fact=f"run {watch.run} has not ended and {why}",
             advice=f"chargehand resume {watch.run} {use}",
             run=watch.run,
             since_at=watch.last_at,

@@ -28,7 +28,7 @@ def graph_worker(
     untrusted: bool = False,
     **standing: Unpack[AgentOptions],
 ) -> AgentWorker:
-    """Make a compiled LangGraph graph a worker.
+    """Turn a compiled LangGraph graph into a worker.
 
     `into` is the key of its state that gets the task as text, or a function that makes the whole
     state from the brief; `output` is the key that holds the result, or a function that reads it from the
@@ -52,7 +52,7 @@ def node(
     stream: bool = True,
     **terms: Unpack[RunOptions],
 ) -> "Runnable[Any, Any]":
-    """Make a supervisor a node of a LangGraph graph: `builder.add_node("team", node(boss))`.
+    """Turn a supervisor into a node of a LangGraph graph: `builder.add_node("team", node(boss))`.
 
     `request` is the key of the state that holds the request (text, messages or a plan), or a
     function of the state; `result` is the key that gets the output, or a function of the result that

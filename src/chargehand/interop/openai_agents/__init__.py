@@ -35,7 +35,7 @@ def agent_worker(
     tracing: bool = False,
     **standing: Unpack[AgentOptions],
 ) -> AgentWorker:
-    """Make an OpenAI Agents SDK agent a worker, including the agents it can hand off to.
+    """Turn an OpenAI Agents SDK agent into a worker, including the agents that it can hand off to.
 
     It is asked what `prompt` makes of the brief, with the `context` that is made of it. Each model
     call and each call of a function tool is a durable step: an attempt that is resumed repeats none

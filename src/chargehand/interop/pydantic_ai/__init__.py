@@ -36,7 +36,7 @@ def agent_worker(
     untrusted: bool = False,
     **standing: Unpack[AgentOptions],
 ) -> AgentWorker:
-    """Make an agent of Pydantic AI a worker.
+    """Turn a Pydantic AI agent into a worker.
 
     It is asked what `prompt` makes of the brief, with the `deps` that are made of it. Each model call
     and each tool call is a durable step: an attempt that is resumed repeats none that has ended. What

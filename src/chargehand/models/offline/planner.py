@@ -17,6 +17,8 @@ _TASK = re.compile(
 )
 #: the name of a message between its borders
 _SAID = re.compile(r"t\d+ from (.+) to .+")
+#: what a person wants of a plan that was sent back: rules cannot follow it, and it is no task
+_NOTES = re.compile(r"\n\nAdded later: .*", re.DOTALL)
 _UNHEARD = re.compile(r"Not asked yet: (\[.*\])")
 FORM = "A short answer to the request; every statement with its source."
 FINISH, UNCLEAR, TO_ALL = "finish", "unclear", "assign_to_all"
@@ -38,7 +40,7 @@ def planned(schema: Schema, asked: str, prompts: str) -> dict[str, Any]:
     ids = properties["id"].get("enum") or [f"t{number}" for number in range(1, MOST + 1)]
     if "replaced" in schema["properties"]:
         return _changed(schema, asked, team, ids)
-    request = request_in(asked)
+    request = _NOTES.sub("", request_in(asked))
     tasks = [
         _task(properties, ids[n], step.description, step.worker, [ids[need] for need in step.needs])
         for n, step in enumerate(team.steps_for(request, min(len(ids), MOST)))

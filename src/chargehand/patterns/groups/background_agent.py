@@ -5,9 +5,10 @@ from datetime import timedelta
 
 from msgspec import to_builtins
 
+from chargehand.decisions.conversation import SpokenTurn
 from chargehand.errors import RunInterrupted
 from chargehand.facts.plan import Need, Plan, Task
-from chargehand.patterns.groups.messages import MINUTES, USER, SpokenTurn
+from chargehand.patterns.groups.messages import MINUTES, USER
 from chargehand.result import RunResult
 from chargehand.roles.board import Board
 from chargehand.roles.roster import Member

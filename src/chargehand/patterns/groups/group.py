@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.decisions.circuit_breaker import BreakerPolicy
+from chargehand.decisions.conversation import EVERYONE, SpokenTurn
 from chargehand.decisions.dispatch import Balance
 from chargehand.decisions.elastic_capacity import Elastic
-from chargehand.decisions.system_tasks import ANSWER
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
@@ -31,14 +31,12 @@ from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Manager
 from chargehand.patterns.groups.members import GroupContext, GroupMember
 from chargehand.patterns.groups.messages import (
-    EVERYONE,
     LEAST,
     MOST,
     USER,
     Buffer,
     Hear,
     MessageStream,
-    SpokenTurn,
     read_talk,
 )
 from chargehand.patterns.groups.result import GroupResult, Replies
@@ -158,7 +156,7 @@ class Group(Supervisor):
     def send_sync(
         self, message: str, *, hear: Hear | None = None, **terms: Unpack[RunOptions]
     ) -> GroupResult:
-        """`send` for callers without an event loop, and for notebooks, whose loop is taken.
+        """`send` for callers without an event loop, and for notebooks, whose loop is in use.
 
         Ctrl-C once stops gently, so that it can be resumed; twice cancels the run.
         """
@@ -169,7 +167,7 @@ class Group(Supervisor):
         raise UsageError("a group has no plan before it talks; send it the message")
 
     async def told(self, run: RunResult | str) -> GroupResult:
-        """The conversation that a run of this group was, or is so far."""
+        """The conversation of a run of this group, so far if the run has not ended."""
         result = await self.look(run) if isinstance(run, str) else run
         live_run = await self.control.live_run(result.id)
         members = self._circle.members
@@ -182,7 +180,7 @@ class Group(Supervisor):
         is_over = isinstance(result.status, RunStatus)
         why = result.reason or (broken[-1] if broken else self.manager.ending(talk))
         why = why if is_over else ""
-        return GroupResult(result, talk, why, is_composed=ANSWER in live_run.results.outputs)
+        return GroupResult(result, talk, why)
 
     async def broadcast(
         self,
@@ -246,11 +244,11 @@ class Group(Supervisor):
         return block
 
     def detach(self, label: str) -> None:
-        """Share a block no longer. It stays on its board, with all its versions."""
+        """Stop sharing a block. It stays on its board, with all its versions."""
         self.blocks.detach(checks.name(label, "label"))
 
     async def turns(self) -> int:
-        """How many turns were spoken in the life of the group."""
+        """The number of turns since the group was created."""
         counted = await self.board(self.blocks.home).find(TURNS)
         return 0 if counted is None else int(counted.value)
 

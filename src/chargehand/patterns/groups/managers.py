@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from chargehand.decisions.conversation import EVERYONE
 from chargehand.decisions.tool_rules import InitRule, MaxCountRule, Rule, Rules, TerminalRule
 from chargehand.errors import WorkerError
 from chargehand.facts import argument_checks as checks
@@ -20,7 +21,7 @@ from chargehand.models.base import (
     system,
     user,
 )
-from chargehand.patterns.groups.messages import EVERYONE, REPEATS, USER, Talk, rounds_in
+from chargehand.patterns.groups.messages import REPEATS, USER, Talk, rounds_in
 from chargehand.roles.json_output import objection_to, record
 from chargehand.roles.model_calls import REPAIRS, ModelCaller, ask_for, refuse_unusable
 from chargehand.roles.prompts import prompt
@@ -44,7 +45,7 @@ class TurnAssignment(Struct, frozen=True):
 
 
 class Act(Struct, frozen=True, kw_only=True):
-    """What a manager has decided: who speaks next, on what, and who reads it; or the answer."""
+    """The decision of a manager: who speaks next, on what, and who reads it; or the answer."""
 
     assignments: tuple[TurnAssignment, ...] = ()
     sender: str = USER
@@ -62,7 +63,7 @@ class Manager(Protocol):
 
     @property
     def model(self) -> "ModelChoice | None":
-        """Its own, if it has one."""
+        """Its own model, if it has one."""
 
     @property
     def settings(self) -> ModelSettings | None: ...

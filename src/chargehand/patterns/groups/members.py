@@ -7,10 +7,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chargehand.decisions.conversation import EVERYONE, SpokenTurn
 from chargehand.engines.brief import Brief, SharedBoard
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import Outcome
-from chargehand.patterns.groups.messages import EVERYONE, SpokenTurn, folded
+from chargehand.patterns.groups.messages import folded
 from chargehand.patterns.groups.shared_blocks import Blocks, GroupBoard, block_tools, shown
 from chargehand.roles.board import BriefBoard
 from chargehand.roles.function_worker import FunctionWorker, Work

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chargehand.decisions.conversation import EVERYONE, SpokenTurn
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.rule_answer import why_not_done
 from chargehand.decisions.task_graph import TaskNode, TaskState
@@ -20,8 +20,8 @@ from chargehand.facts.plan import Need, Task
 from chargehand.facts.value import Value
 from chargehand.roles.data_fences import asked, cut, fenced, with_notes, words_of
 
-#: ids of whoever speaks to a group from outside, and of all its members together
-USER, EVERYONE = "user", "everyone"
+#: the id of whoever speaks to a group from outside
+USER = "user"
 #: ids of the tasks that are no turns: what was said before, and the answer of a manager
 MINUTES, CLOSING = "minutes", "answer"
 #: the name under which members and managers are handed the minutes
@@ -39,31 +39,8 @@ Bring = Callable[[Value], Awaitable[Value]]
 log = logging.getLogger("chargehand")
 
 
-class SpokenTurn(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task of a group's plan says about itself, in its `args`."""
-
-    #: its number in the conversation, from 1
-    turn: int
-    #: turns of one round are spoken side by side
-    round: int
-    #: who the message comes from that is to be answered
-    sender: str
-    #: who reads the answer
-    reply_to: str
-    #: earlier messages that are no longer shown
-    folded: int = 0
-    #: the word that ends the conversation
-    token: str = ""
-
-    @classmethod
-    def of(cls, task: Task) -> "SpokenTurn | None":
-        """The turn that this task is; None if it is none."""
-        is_turn = "turn" in task.args and "reply_to" in task.args
-        return msgspec.convert(task.args, cls) if is_turn else None
-
-
 class Message(Struct, frozen=True, kw_only=True):
-    """A message of a conversation, with its sender and its receiver."""
+    """A message of a conversation, with its sender and its receivers."""
 
     sender: str
     to: tuple[str, ...]
@@ -133,7 +110,7 @@ class Spoken(Struct, frozen=True):
 
 
 class Talk(Struct, frozen=True, kw_only=True):
-    """A conversation as it stands."""
+    """The current state of a conversation."""
 
     request: str
     #: of the plan
@@ -167,12 +144,12 @@ class Talk(Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> Sequence[Spoken]:
-        """What is still shown, the newest last."""
+        """The messages that are still shown, newest last."""
         return self.spoken[len(self.spoken) - self.buffer.held(len(self.spoken)) :]
 
     @property
     def folded(self) -> int:
-        """How many earlier messages are not shown any more."""
+        """How many earlier messages are no longer shown."""
         return len(self.spoken) - len(self.held)
 
     @property

@@ -8,14 +8,14 @@ from chargehand.errors import UsageError
 from chargehand.facts.answer import Answer, Gap
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Usage
-from chargehand.patterns.groups.messages import EVERYONE, Message, Talk
+from chargehand.patterns.groups.messages import Message, Talk
 from chargehand.result import RunResult
 
 
 class GroupResult:
     """The result of a conversation, and its run."""
 
-    def __init__(self, run: RunResult, talk: Talk, ended: str, *, is_composed: bool) -> None:
+    def __init__(self, run: RunResult, talk: Talk, ended: str) -> None:
         #: with its tasks, trace and report
         self.run = run
         #: everything that was said, in order, from the request to the answer
@@ -24,13 +24,10 @@ class GroupResult:
         self.turns = len(talk.spoken)
         #: why nobody spoke any more, in words; empty while the conversation goes on
         self.ended = ended
-        self._talk = talk
-        #: a model made the answer of all that was said, as the type that was asked for
-        self._is_composed = is_composed
 
     @property
     def id(self) -> str:
-        """Of the run."""
+        """The id of the run."""
         return self.run.id
 
     @property
@@ -46,13 +43,7 @@ class GroupResult:
     def output(self) -> Any:
         """The answer itself: the manager's, else what was said last to everyone, without the word that
         ended the conversation."""
-        answers = [each for each in self._talk.spoken if each.value is not None]
-        is_open = bool(answers) and answers[-1].turn.reply_to == EVERYONE
-        if self._talk.is_closed or self._is_composed or not is_open:
-            return self.run.output
-        last = answers[-1]
-        said, token = last.content, last.turn.token
-        return said.replace(token, "").strip() if isinstance(said, str) and token else said
+        return self.run.output
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -94,7 +85,7 @@ class Replies:
 
     @property
     def id(self) -> str:
-        """Of the run; empty if there was none."""
+        """The id of the run; empty if there was none."""
         return "" if self._run is None else self._run.id
 
     @property

@@ -35,7 +35,7 @@ Held: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
 
 
 class SharedBlock(Struct, frozen=True):
-    """A block as it is attached: to a group, or to some of its members only.
+    """A block that is attached to a group, or only to some of its members.
 
     Two groups that attach a block of one label and one `board` share it.
     """

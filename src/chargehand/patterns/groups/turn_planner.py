@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from chargehand.decisions.conversation import SpokenTurn
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.rule_answer import done_in
 from chargehand.decisions.system_tasks import STEER, of_plan
@@ -30,7 +31,6 @@ from chargehand.patterns.groups.messages import (
     USER,
     Buffer,
     Message,
-    SpokenTurn,
     Talk,
     needs_of,
     read_talk,

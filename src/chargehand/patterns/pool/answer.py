@@ -154,6 +154,9 @@ def _gap(ledger: PoolRun, gap: Gap) -> dict[str, str]:
     node = ledger.schedule.nodes[gap.task]
     failure = node.last_failure
     why = gap.why or (str(failure) if failure is not None and has_failed(node) else "")
+    if node.question is not None:
+        ways = "reassign_task or an answer" if has_failed(node) else "an answer"
+        why += f"{'; ' if why else ''}it waits for {ways} to {node.question.id}"
     if not why and node.state is TaskState.READY:
         task = node.task
         who = (

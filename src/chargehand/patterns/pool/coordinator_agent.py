@@ -34,7 +34,7 @@ class CoordinatorAgent:
 
     @blocking
     async def monitor_progress(self, request_id: str = "") -> dict[str, Any]:
-        """How far one request is, or all that is in the journal: tasks by how they stand, and each worker.
+        """The progress of one request, or of the whole journal: tasks by state, and each worker.
 
         A task that failed counts as such until it is given to another.
         """
@@ -47,7 +47,7 @@ class CoordinatorAgent:
 
     @blocking
     async def resolve_conflicts(self, request_id: str = "") -> list[dict[str, Any]]:
-        """Who is in whose way, and what the rule says; `SupervisorAgent.apply_resolution` does it.
+        """The open conflicts and their resolution by rule; `SupervisorAgent.apply_resolution` applies it.
 
         What was settled before is left out.
         """
@@ -60,7 +60,7 @@ class CoordinatorAgent:
 
     @blocking
     async def check_health(self) -> list[dict[str, Any]]:
-        """What does not go well at this moment, and what to do about it."""
+        """The current troubles, and what to do about them."""
         health = await self._coordinator.health()
         return [
             {

@@ -118,7 +118,7 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
 
     @cached_property
     def choice(self) -> str | Model:
-        """The model, as supervisors and workers take it."""
+        """The model, in the form that supervisors and workers accept."""
         if not isinstance(self.model, str):
             return self.model
         if self.llm_provider == MOCK:
@@ -129,17 +129,17 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
 
     @property
     def spec(self) -> str:
-        """The model in one word: `openai:gpt-5-mini`."""
+        """The model as one string, such as `openai:gpt-5-mini`."""
         return f"{self.llm_provider}:{self.model}"
 
     @property
     def is_mock(self) -> bool:
-        """Whether no model is asked."""
+        """Whether no model is called."""
         return isinstance(self.model, str) and self.llm_provider == MOCK
 
     @property
     def settings(self) -> ModelSettings:
-        """How the model is to answer."""
+        """The settings of model calls."""
         settings = ModelSettings(temperature=self.temperature, reasoning=self.reasoning)
         most = self.max_tokens
         return settings if most is None else replace(settings, max_tokens=most)

@@ -66,7 +66,7 @@ class SharedMemoryPool:
 
     @classmethod
     def of(cls, boss: Supervisor, *, name: str = "pool") -> Self:
-        """The pool on a supervisor's journal: what its runs do can be read here."""
+        """A pool on a supervisor's journal: the events of its runs can be read here."""
         return cls(boss.journal, name=name)
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class SharedMemoryPool:
 
     @cached_property
     def gateway(self) -> ModelGateway:
-        """Through which all agents of this pool reach their models, so that they share its limits."""
+        """The gateway through which all agents of this pool call models, so that they share its limits."""
         return ModelGateway()
 
     # insights
@@ -135,7 +135,7 @@ class SharedMemoryPool:
         timeout: Duration | None = None,
         **filters: Unpack[NoteFilters],
     ) -> Iterator[dict[str, Any]]:
-        """Insights as they come: first those that are there, unless `from_now`.
+        """Yield insights as they come: first the existing ones, unless `from_now`.
 
         Ends when none has come for `timeout`, or when the pool is closed; else never.
         """
@@ -191,9 +191,9 @@ class SharedMemoryPool:
 
     @blocking
     async def close(self) -> None:
-        """Stop what is being done here, and let go of the journal if it was opened here.
+        """Stop the work in this process, and close the journal if it was opened here.
 
-        What was begun is left to others, who go on from its finished steps.
+        Others continue what was begun, from its finished steps.
         """
         self.is_closed = True
         for execution in list(self.executions):

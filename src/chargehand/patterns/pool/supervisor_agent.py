@@ -136,7 +136,7 @@ class SupervisorAgent:
 
     @blocking
     async def get_tasks(self, request_id: str) -> list[dict[str, Any]]:
-        """All tasks of a request, with where each stands."""
+        """All tasks of a request, each with its state."""
         view = await self._looked_after(request_id)
         return [plain_dicts.task_form(view, node) for node in plain_dicts.tasks_in(view)]
 
@@ -189,7 +189,7 @@ class SupervisorAgent:
 
     @blocking
     async def close(self, request_id: str, reason: str = "closed by its supervisor") -> str:
-        """Stop a request: nothing more of it is begun, and what is done is kept; returns how it stands."""
+        """Stop a request: nothing new starts, and finished work is kept; returns its state."""
         await self._looked_after(request_id)
         why = checks.text(reason, "reason")
         stopped = WorkStopped(reason=why, by=self.agent_id, at=self.pool.clock.now())
@@ -198,7 +198,7 @@ class SupervisorAgent:
 
     @blocking
     async def apply_resolution(self, conflict: Mapping[str, Any]) -> str:
-        """Do what the coordinator found to be the rule, and keep a note of it; returns the note's id.
+        """Apply a resolution that the coordinator found, and store a note of it; returns the id of the note.
 
         Of the same work that was given out twice, what is not done yet is taken out of the plan. Of results
         that contradict each other, those that do not stand are left out of the answer, and named there as

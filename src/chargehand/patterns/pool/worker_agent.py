@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import logging
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -81,7 +82,7 @@ class WorkerAgent:
     async def get_assigned_tasks(
         self, request_id: str = "", *, lost: bool = False
     ) -> list[dict[str, Any]]:
-        """The tasks that wait for this worker, of one request or of all; the most urgent first.
+        """The tasks that are waiting for this worker, of one request or of all, most urgent first.
 
         With `lost`, also tasks that another worker had begun and can no longer finish, whichever worker they were assigned to.
         """
@@ -145,7 +146,7 @@ class WorkerAgent:
         on_result: Callable[[dict[str, Any]], object] | None = None,
         idle: Duration | None = None,
     ) -> int:
-        """Do what waits for this worker and what is to come; returns how many tasks that were.
+        """Do the tasks that are waiting for this worker and those to come; returns how many it did.
 
         Ends when the request has ended, when nothing has come for as long as `idle` says, or when the
         pool is closed; without any of these, never. `on_result` is called for each task, in this thread.
@@ -229,7 +230,7 @@ class WorkerAgent:
             said = f" error={form['error'][:LONGEST]!r}" if is_wrong else ""
             if is_asking:
                 asked = form["question"]
-                said = f" for={asked['text'][:LONGEST]!r}; end the wait with: boss.answer({asked['id']!r}, 'TEXT')"
+                said = f" for={asked['text'][:LONGEST]!r}; end the wait with: {self._way_out(asked['id'])}"
             log.log(
                 logging.WARNING if is_wrong or is_asking else logging.INFO,
                 "pool_task_%s run=%s task=%s attempt=%s worker=%s%s",
@@ -241,6 +242,13 @@ class WorkerAgent:
                 said,
             )
         return form
+
+    def _way_out(self, question: str) -> str:
+        """What answers a question: a command, or a call in the program that has the pool in memory."""
+        journal = str(getattr(self.pool.journal, "path", ""))
+        words = ["chargehand", "answer", question, "TEXT", "--journal", journal]
+        call = f"SupervisorAgent(None, pool).answer({question!r}, 'TEXT')"
+        return shlex.join(words) if journal else call
 
     async def _told(self, ended: PoolAttemptEnded) -> dict[str, Any]:
         """What came of it: a status, and a result or an error."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
+from chargehand.regular_file import read_regular_file
 
 _BLANK = re.compile(r"\$([a-z]+)")
 _EMPTY_LINES = re.compile(r"\n{3,}")
@@ -33,12 +34,20 @@ def prompt(name: str, folder: str | Path | None = None, /, **words: str) -> str:
 def _pieces(name: str, folder: str | None) -> tuple[list[str], list[str]]:
     """What stands between the blanks of a prompt, and the blanks. Read once: a prompt is filled in often."""
     own = None if folder is None else Path(folder) / f"{name}.md"
-    if own is not None and own.is_file():
-        text = own.read_text(encoding="utf-8")
+    if own is not None and own.exists():
+        text = _own(own)
     else:
         text = resources.files(__package__).joinpath(f"{name}.md").read_text(encoding="utf-8")
     parts = _BLANK.split(text)
     return parts[0::2], parts[1::2]
+
+
+def _own(path: Path) -> str:
+    try:
+        return read_regular_file(path).decode("utf-8-sig").replace("\r\n", "\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"the prompt {path} cannot be read: {why}") from None
 
 
 def prompt_folder(value: object, what: str) -> Path:

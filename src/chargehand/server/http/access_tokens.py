@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from chargehand.errors import UsageError
 from chargehand.journal.sqlite_errors import file_refusal
+from chargehand.regular_file import read_regular_file, refuse_special_file
 from chargehand.server.http.logged_out_sessions import EndedSessions
 
 TOKEN_VARIABLE = "CHARGEHAND_TOKEN"  # noqa: S105 - the name of a variable
@@ -210,14 +211,19 @@ class AccessTokens:
             self._changes += self._seen is not None
             self._grants, self._seen = (), None
             return
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
         mark = (status.st_mtime_ns, status.st_ino)
         if mark == self._seen:
             return
         self._changes += 1
+        refuse_special_file(self.path)
         if status.st_mode & 0o077:
             raise UsageError(f"{self.path} can be read by others; run: chmod 600 {self.path}")
         try:
-            self._grants = msgspec.json.decode(self.path.read_bytes(), type=_TokenFile).tokens
+            self._grants = msgspec.json.decode(read_regular_file(self.path), type=_TokenFile).tokens
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"{self.path} is not a file of tokens ({error}); delete it and make them again"

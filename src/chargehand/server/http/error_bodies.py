@@ -82,6 +82,8 @@ def failed_response(error: ChargehandError) -> Response:
         message, hint = str(error), ""
     elif isinstance(error, QuestionTaken):
         facts = {"by": error.by, "text": error.text}
+    elif isinstance(error, KeyConflict):
+        facts = {"run": error.run, "differs": error.differs}
     elif isinstance(error, PlanChanged):
         facts = {"current": {"version": error.version}}
     return json_response(error_body(type(error).__name__, message, hint, **facts), status)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chargehand.journal.sqlite_errors import file_refusal
+from chargehand.regular_file import read_regular_file
 
 if sys.platform != "win32":
     import fcntl
@@ -51,7 +52,7 @@ class EndedSessions:
     def _store(self, path: Path, mark: str, ends: int, now: float) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path) as handle:
-            known = path.read_bytes()
+            known = read_regular_file(path)
             kept = {each: end for each, end in _entries(known).items() if end >= now}
             if known.count(b"\n") - len(kept) > MOST_OVER:
                 kept[mark] = ends
@@ -73,7 +74,7 @@ class EndedSessions:
         seen = (status.st_mtime_ns, status.st_size, status.st_ino)
         if seen == self._seen:
             return
-        found = _entries(self.path.read_bytes())
+        found = _entries(read_regular_file(self.path))
         if found.keys() - self._ended.keys():
             self.changes += 1
         self._ended |= found

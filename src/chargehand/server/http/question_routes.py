@@ -124,6 +124,17 @@ async def taken_by(api: ApiContext, error: QuestionTaken) -> Refusal:
     return Refusal(409, "QuestionTaken", words, hint, by=error.by, text=error.text, at=at)
 
 
+def _choice_at(question: Question, number: int) -> str:
+    choice = question.choice_at(number)
+    if choice is None:
+        raise UsageError(
+            f"question {question.id} has no choice {number}"
+            if question.is_numbered
+            else f"the choices of question {question.id} are numbers themselves; give the choice as a text"
+        )
+    return choice
+
+
 def answer_text(question: Question, body: AnswerBody) -> str:
     """The words that a body answers a question with. Raises `UsageError` if it is not one answer."""
     given = [each for each in (body.text, body.choice, body.approve) if each is not None]
@@ -138,9 +149,7 @@ def answer_text(question: Question, body: AnswerBody) -> str:
     if body.approve is not None:
         return APPROVE if body.approve else REJECT
     if isinstance(body.choice, int):
-        if not 1 <= body.choice <= len(question.choices):
-            raise UsageError(f"question {question.id} has no choice {body.choice}")
-        return question.choices[body.choice - 1]
+        return _choice_at(question, body.choice)
     text = body.choice if body.text is None else body.text
     if text is None or len(text) > LONGEST:
         raise UsageError(f"an answer has {LONGEST:,} characters at most")

@@ -17,6 +17,7 @@ import uvicorn
 from msgspec import Struct
 
 from chargehand.errors import UsageError
+from chargehand.regular_file import read_regular_file
 from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens
 from chargehand.server.http.api_context import ApiContext, ServerFacts
 from chargehand.server.http.app import guarded_app
@@ -204,9 +205,11 @@ def refuse_bad_certificate(certificate: str, key: str) -> None:
         raise UsageError(f"{given} {certificate or key} needs {missing} FILE as well")
     for option, name in (("--tls-cert", certificate), ("--tls-key", key)):
         try:
-            Path(name).read_bytes()
+            read_regular_file(Path(name))
         except OSError as error:
             raise UsageError(f"{option} {name} cannot be read: {error.strerror}") from None
+        except UsageError as error:
+            raise UsageError(f"{option} {error}") from None
     try:
         # An empty password: a key that has one must not ask for it at the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")

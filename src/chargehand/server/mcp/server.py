@@ -63,7 +63,7 @@ def server_for(calls: McpTools, lifespan: Lifespan | None = None) -> MCPServer[N
 
 
 async def serve_stdio(boss: Supervisor, *, approvals: bool = False) -> None:
-    """Serve one client over stdin and stdout, until it closes them; what runs then can be resumed.
+    """Serve one client over stdin and stdout, until it closes them; unfinished runs can be resumed.
 
     Whatever else this process prints goes to stderr meanwhile. With `approvals`, the tool `answer` may
     approve calls in a person's name, too.
@@ -92,7 +92,7 @@ async def serve_http(
     approvals: bool = False,
     say: Say = print,
 ) -> None:
-    """Serve many clients over streamable HTTP, until SIGINT or SIGTERM; what runs then can be resumed.
+    """Serve many clients over streamable HTTP, until SIGINT or SIGTERM; unfinished runs can be resumed.
 
     `say` is called with the address. Requests from other machines must send the `token`.
     """

@@ -103,9 +103,9 @@ class McpTools:
             str, Field(description="The same key and request again give the same run.")
         ] = "",
     ) -> RunReply | InputRequiredResult:
-        """Have a request or a plan done by the crew, and return the answer with its evidence and gaps.
+        """Run a request or a plan with the crew, and return the answer with its evidence and gaps.
 
-        The run goes on if this call is cancelled or the connection is lost: see `runs` and `result`.
+        The run continues if this call is cancelled or the connection is lost: see `runs` and `result`.
         """
         client = await self._client(context)
         if client.run:
@@ -129,7 +129,7 @@ class McpTools:
             bool, Field(description="Go on although the crew has changed since.")
         ] = False,
     ) -> RunReply | InputRequiredResult:
-        """Go on with a run that was interrupted, without repeating what is done."""
+        """Resume an interrupted run, without repeating finished work."""
         client = await self._client(context)
         result = await self._boss.look(run)
         if run not in self._endings and not isinstance(result.status, RunStatus):
@@ -147,13 +147,13 @@ class McpTools:
         run: RunId,
         wait: Wait = False,
     ) -> RunReply | InputRequiredResult:
-        """The answer of a run with its evidence and gaps; of one under way, as far as it goes."""
+        """The answer of a run with its evidence and gaps; for a run in progress, the answer so far."""
         client = await self._client(context)
         return await self._follow(run, client) if wait else await self._reply(run)
 
     @told
     async def status(self, run: RunId) -> StatusReply:
-        """Where a run stands: its tasks, what they wait for, what it asks."""
+        """The state of a run: its tasks, what they are waiting for, and its open questions."""
         return await self._standing(run)
 
     @told
@@ -196,7 +196,7 @@ class McpTools:
         question: Annotated[str, Field(description="The id of the question.")],
         text: Annotated[str, Field(description="One of its choices, or any text if it has none.")],
     ) -> StatusReply:
-        """Answer a question that a run asks, in the name of the person who was asked."""
+        """Answer a question that a run asks, on behalf of the person who was asked."""
         run = question.partition(":")[0]
         asked = (await self._boss.look(run)).questions
         found = next((each for each in asked if each.id == question), None)
@@ -219,7 +219,7 @@ class McpTools:
         ] = False,
         reason: Annotated[str, Field(description="Kept with the run.")] = "",
     ) -> StatusReply:
-        """End a run, or have its answer now. What is done is kept."""
+        """Cancel a run, or make it answer now. Finished work is kept."""
         if answer_now:
             await self._boss.answer_now(run, reason or "the answer was wanted at once")
         else:

@@ -138,7 +138,7 @@ class McpServer:
         return await _elsewhere(self._tools())
 
     def tools_sync(self) -> list[Tool]:
-        """`tools` for code that cannot await, such as the module that names the workers."""
+        """`tools` for code that cannot await, such as the module that defines the workers."""
         return wait_in_background(self._tools())
 
     def approve(self, name: str) -> str:

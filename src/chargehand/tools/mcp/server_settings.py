@@ -116,7 +116,7 @@ class ServerTimeouts:
 
     @property
     def whole(self) -> timedelta:
-        """What one call may take at most, a hanging server found and replaced on the way."""
+        """The longest that one call may take, including the time to detect and replace a hanging server."""
         return self.listing + LONGEST_BACKOFF + self.connect + self.listing + self.call
 
 
