@@ -30,7 +30,8 @@ ROWS = (
     ("decisions",),
     (
         *("clock", "background_loop", "reused_threads", "interrupt_signals", "terminal_detection"),
-        *("regular_file", "subreaper", "forked_copy"),
+        *("regular_file", "subreaper", "forked_copy", "checked_path"),
+        "toml_document",
     ),
     PORTS,
     ("roles",),

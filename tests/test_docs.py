@@ -17,6 +17,7 @@ import pytest
 import chargehand
 from chargehand import errors
 from chargehand.facts import events
+from chargehand.facts.plan import is_vague
 from tests.test_architecture import ROWS
 from tests.watching import silent_waits, watched
 
@@ -139,6 +140,17 @@ def written() -> set[str]:
     pages = "\n".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
     code = re.findall(r"`+[^`]*`+|^#+ .*$", pages, re.MULTILINE)
     return set(re.findall(r"\w+", "\n".join(code)))
+
+
+def test_no_task_of_a_sample_is_too_vague_to_be_checked() -> None:
+    """What a newcomer copies brings no `plan_warning`; a page may show one that it names as such."""
+    vague = [
+        (page.name, words)
+        for page, text in ((page, page.read_text("utf-8")) for page in PAGES)
+        for words in re.findall(r'description"?[=:]\s*"([^"]+)"', text)
+        if is_vague(words) and f"'{words}' is too vague" not in text
+    ]
+    assert vague == []
 
 
 def test_every_public_name_appears_in_the_docs() -> None:

@@ -249,6 +249,55 @@ def test_the_stack_of_a_long_chain_of_causes_is_told_without_the_chain() -> None
     assert "number 4998" not in failed.stack
 
 
+class Once:
+    """Is something else each time that it is asked."""
+
+    def __init__(self, *forms: object) -> None:
+        self.forms = list(forms)
+
+    def model_dump(self, *, mode: str) -> object:
+        assert mode == "json"
+        return self.forms.pop(0)
+
+
+def test_an_object_is_asked_for_its_form_once() -> None:
+    form = {"of": [1, float("1.5"), None]}
+    once = Once(form)
+    assert Value.of({"it": once, "again": [once, once]}).read() == {"it": form, "again": [form] * 2}
+    assert once.forms == []
+
+
+@pytest.mark.parametrize("form", [Raw(b'1},"x":{'), {"in": Raw(b"1")}, b"raw", float("nan")])
+def test_what_is_stored_is_what_was_checked(form: object) -> None:
+    with pytest.raises(NotJSON):
+        Value.of([Once(form, "harmless", "harmless", "harmless")])
+
+
+def test_brackets_in_texts_are_no_levels_and_no_parts() -> None:
+    texts = ["[" * 300, '"[' * 300, "\\" * 301 + "[" * 300, '{"' * 200, "", '\\"']
+    assert Value.of([texts, {"[" * 250: texts}]).read() == [texts, {"[" * 250: texts}]
+
+
+def test_an_exception_that_cannot_even_be_asked_what_it_is_is_a_failure() -> None:
+    class Shy(Exception):
+        @property  # type: ignore[misc]  # the very fault
+        def __class__(self) -> type:
+            raise SystemExit(3)
+
+    class Nameless(type):
+        @property
+        def __name__(cls) -> str:  # type: ignore[override]  # the very fault
+            raise RuntimeError("no name")
+
+    class Lost(Exception, metaclass=Nameless):
+        pass
+
+    assert failed_by(Shy()).message == (
+        "what its function returned or raised could not be read (Shy)"
+    )
+    assert failed_by(Lost("words")).kind == "logic"
+
+
 def test_an_error_whose_words_end_the_process_is_a_failure_that_says_so() -> None:
     class Ends(Exception):
         def __str__(self) -> str:

@@ -7,6 +7,7 @@ ChargehandError
 │   ├── UnknownKeyword          an unknown argument; the nearest name is suggested
 │   ├── UnknownRun              no run with that id in this journal
 │   ├── NotBegun                a run that was submitted and that no supervisor has taken up yet
+│   ├── RunEnded                a command to a run that has ended
 │   ├── UnknownQuestion         no open question with that id
 │   │   └── QuestionTaken         it is already answered
 │   ├── EffectsWouldRepeat      a fork or retry that would repeat steps with effects outside
@@ -36,6 +37,7 @@ ChargehandError
 │   │   └── ModelForbidden        a key that may not use this model
 │   ├── ModelRefused            the provider rejects the request
 │   ├── ModelGarbled            the answer cannot be read
+│   ├── InvalidModelReply       a model of one's own returned something else than a reply
 │   └── RealModelForbidden      a test was about to call a real model
 ├── ToolError                 a tool; the model gets the message
 ├── JournalError              the operator
@@ -115,6 +117,18 @@ class UnknownRun(UsageError):
     def __init__(self, run: str, why: str = "check the id, or the journal's path") -> None:
         self.run = run
         super().__init__(f"run {run!r} is not in this journal; {why}")
+
+
+class RunEnded(UsageError):
+    """A command would change a run that has ended."""
+
+    def __init__(self, run: str, status: str) -> None:
+        self.run = run
+        #: succeeded, partial, failed or cancelled
+        self.status = status
+        super().__init__(
+            f"run {run} has ended: {status}; a fork or a retry does its tasks again, in a new run"
+        )
 
 
 class NotBegun(UsageError):
@@ -405,6 +419,22 @@ class ModelGarbled(ModelError):
     """The reply cannot be read: cut off, malformed, or not as the protocol says."""
 
     may_be_paid = True
+
+
+class InvalidModelReply(ModelError):
+    """A `Model` of your own returned something that is not a reply. Its code has to be corrected."""
+
+    kind = "logic"
+    is_final = True
+    may_be_paid = True
+
+    def __init__(self, model: str, method: str, fact: str) -> None:
+        self.model = model
+        #: ask or stream
+        self.method = method
+        super().__init__(
+            f"{method} of model {model} {fact}; see chargehand.models.base.Model for what it must return"
+        )
 
 
 class RealModelForbidden(ModelError):

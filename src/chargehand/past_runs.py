@@ -123,6 +123,8 @@ class JournalHandle:
         #: None: somebody else opened the journal, or it is in memory
         self.path = where if isinstance(where, (str, os.PathLike)) else None
         self.current = open_journal(where)
+        #: whether no other supervisor can have this journal: it is in memory, and was made here
+        self.is_private = where is None
         self._is_closed = False
         if where is None:
             log.info(
@@ -132,7 +134,7 @@ class JournalHandle:
     def move(self, path: "str | os.PathLike[str]") -> None:
         """Keep runs in this file from now on."""
         if self.path is None or Path(self.path).absolute() != Path(path).absolute():
-            self.path, self.current = path, open_journal(path)
+            self.path, self.current, self.is_private = path, open_journal(path), False
 
     async def close(self) -> None:
         """Let go of the journal, if it was opened here."""

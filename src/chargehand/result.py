@@ -183,6 +183,8 @@ class Standing(Struct, frozen=True):
     leader: Process | None = None
     #: by question: the answer that no leader has taken in yet, and who gave it
     answered: Mapping[str, str] = {}
+    #: it waits for a process that starts it
+    is_submitted: bool = False
 
 
 class RunResult:
@@ -218,6 +220,8 @@ class RunResult:
     @property
     def status(self) -> RunStatus | RunState:
         """How it ended, or its current state. A run whose tasks all wait for people is waiting itself."""
+        if self._standing is not None and self._standing.is_submitted:
+            return RunState.SUBMITTED
         state = self._led.schedule.state
         if state is RunState.RUNNING and self.below and self._waits_below():
             return RunState.WAITING
@@ -237,6 +241,8 @@ class RunResult:
         if self._standing is None or self._standing.leader is not None or self.parked:
             return False
         if isinstance(self.status, RunStatus) or self.approach is Approach.POOL:
+            return False
+        if self.status is RunState.SUBMITTED:
             return False
         return not (self.status is RunState.WAITING and self.questions)
 

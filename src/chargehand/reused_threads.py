@@ -51,10 +51,12 @@ def start_call(
     def work() -> None:
         # SystemExit and the like, set on a future, would end the event loop.
         try:
-            outcome = (True, call())
+            try:
+                outcome = (True, call())
+            finally:
+                end_copy(home)  # also where a tracer that the function left behind may raise
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             outcome = (False, error)
-        end_copy(home)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from chargehand.checked_path import checked_path
 from chargehand.crews.crew import Crew, Hand, all_rates, nested_crews, unused_when_nested
 from chargehand.crews.working_folder import working_folder
 from chargehand.errors import JournalDamaged, UsageError
@@ -184,7 +185,7 @@ class JournalPlace(os.PathLike[str]):
 
     def with_folder(self) -> "JournalPlace":
         """The same place, after making the folder that the file is to lie in."""
-        folder = Path(self._given.removeprefix("sqlite:")).parent
+        folder = checked_path(self._given.removeprefix("sqlite:"), "the journal").parent
         try:
             if not self._is_server:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -209,9 +210,9 @@ def token_file_beside(journal: str) -> Path:
     """Where the tokens of a journal's server are kept."""
     place = os.fspath(journal_place(journal))
     if is_dsn(place):
-        state = os.environ.get("XDG_STATE_HOME", "") or str(Path.home() / ".local" / "state")
-        return Path(state) / "chargehand" / TOKENS
-    return Path(place.removeprefix("sqlite:")).absolute().parent / TOKENS
+        state = os.environ.get("XDG_STATE_HOME", "") or "~/.local/state"
+        return checked_path(state, "the folder of tokens", home=True) / "chargehand" / TOKENS
+    return checked_path(place.removeprefix("sqlite:"), "the journal").absolute().parent / TOKENS
 
 
 def reader_of(journal: JournalPlace) -> Supervisor:

@@ -10,6 +10,8 @@ from tests.browser.conftest import Server, send_now, task
 
 RUNNING, DONE, DARK_RUNNING = (47, 111, 237), (203, 229, 216), (76, 139, 255)
 FAILED = (207, 52, 52)
+#: of bars, and of the box in which a person is asked
+ORANGE = ((194, 80, 10), (232, 101, 10))
 #: where a canvas has a colour: how many pixels, and the middle and the width of their bounding box on the page
 PIXELS = """([name, [red, green, blue]]) => {
   const canvas = document.querySelector(`.${name}-pane canvas`);
@@ -127,16 +129,24 @@ def test_a_brush_over_the_timeline_names_the_tasks_at_work(page: Page, server: S
 def test_what_happened_and_what_is_expected_look_apart_and_have_a_legend(
     page: Page, server: Server
 ) -> None:
-    """While a run waits for a person, the past is idle; the future is tinted, and holds only what is expected."""
+    """While a run waits for a person, the past is idle; the future is tinted, and holds only what is expected.
+
+    Orange ends with the need for a person: before, what had asked stayed orange in runs that were over.
+    """
     run = server.submit(
         task("read1"), task("asks", "asker", "read1"), task("last", "writer", "asks")
     )
     page.emulate_media(color_scheme="light")
     page.goto(f"{server.url}runs/{run}")
     legend = page.get_by_role("list", name="Legend of the timeline")
-    asked = ("a person was asked", "idle, shortened")
-    for words in ("done", "critical path", "expected, by estimates", *asked):
+    asks, asked = (
+        ("a person is asked", "idle, shortened"),
+        ("a person was asked", "idle, shortened"),
+    )
+    for words in ("done", "critical path", "expected, by estimates", *asks):
         expect(legend.get_by_text(words, exact=True)).to_be_visible()
+    for colour in ORANGE:
+        until_drawn(page, "timeline", colour, 5)
     expect(legend).not_to_contain_text("idle expected")
     page.get_by_role("complementary").get_by_role("button", name="the press").click()
     send_now(page)
@@ -145,6 +155,8 @@ def test_what_happened_and_what_is_expected_look_apart_and_have_a_legend(
     for words in ("done", *asked):
         expect(legend.get_by_text(words, exact=True)).to_be_visible()
     expect(legend).not_to_contain_text("expected")
+    for colour in ORANGE:
+        until_drawn(page, "timeline", colour, 0, 0)
 
 
 FLAKY = """

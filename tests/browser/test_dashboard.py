@@ -79,6 +79,37 @@ def test_a_question_is_answered_by_keyboard_taken_back_and_sent(page: Page, serv
     )
 
 
+def test_keys_work_after_a_click_on_a_checkbox(page: Page, server: Server) -> None:
+    """The checkbox keeps the focus, and takes no letters."""
+    for name in ("read1", "read2"):
+        server.submit(task(name))
+    goto(page, server, "")
+    for at in (0, 1):
+        page.locator(".runs-table input[type=checkbox]").nth(at).click()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.locator(".runs-table input[type=checkbox]").nth(1).focus()
+    page.keyboard.press("c")
+    page.wait_for_url(re.compile("/compare"))
+
+
+def test_amounts_that_cannot_be_are_marked_and_stand_in_no_command(
+    page: Page, server: Server
+) -> None:
+    goto(page, server, "new")
+    page.get_by_label("Request").fill("Read the reports")
+    command = page.locator(".command")
+    expect(command).to_contain_text("chargehand submit 'Read the reports'")
+    page.get_by_label("Tokens, at most").fill("-5")
+    expect(page.locator(".fault")).to_have_text("a whole number above 0, or nothing")
+    expect(command).to_have_count(0)
+    expect(page.get_by_role("button", name="Plan it")).to_be_disabled()
+    page.get_by_label("Tokens, at most").fill("5000")
+    expect(command).to_contain_text("--tokens 5000")
+    page.get_by_label("Request").fill("")
+
+
 def test_a_question_answered_elsewhere_says_by_whom(page: Page, server: Server) -> None:
     """Also where the page only hears of it when it sends an answer of its own, too late."""
     run = server.submit(task("ask1", "asker"), task("ask2", "asker"))

@@ -366,6 +366,76 @@ def test_the_first_who_answers_counts_and_the_others_are_told(page: Page, server
             assert [leader.finish(), watching.finish()] == [0, 0]
 
 
+def test_a_link_to_an_answered_question_never_shows_another_one(page: Page, server: Server) -> None:
+    """Before, the page went on to the question of another run, and the next key press answered that."""
+    runs = [server.submit(task("ask1", "asker")) for _ in range(2)]
+    for run in runs:
+        asked(page, server, run, "Question")
+    ours, theirs = (open_question(server, run, "ask1") for run in runs)
+    page.goto(f"{server.url}questions?question={ours}")
+    card = page.locator(".split-item .question")
+    expect(card.locator(".ways")).to_be_visible()
+    page.keyboard.press("1")
+    send(page)
+    expect(card).to_contain_text("You answered “the report”")
+    listed = page.locator(".split-list li")
+    expect(listed.and_(page.locator("[aria-current=true]"))).to_have_count(0)
+    page.keyboard.press("1")
+    expect(page.locator(".toast")).to_have_count(0)
+    page.reload()
+    expect(card).to_contain_text(f"Answered by {OWNER}: “the report”")
+    page.keyboard.press("1")
+    expect(page.locator(".toast")).to_have_count(0)
+    assert open_question(server, runs[1], "ask1") == theirs
+    questions = server.call("GET", f"runs/{runs[1]}/questions")["questions"]
+    assert questions[0]["answered"] is None
+    page.keyboard.press("n")
+    expect(card.locator(".ways")).to_be_visible()
+    server.call("POST", f"runs/{runs[1]}/cancel", {})
+
+
+def test_keys_answer_only_the_question_that_the_url_names(page: Page, server: Server) -> None:
+    run = server.submit(task("ask1", "asker"), task("ask2", "asker"))
+    page.goto(f"{server.url}runs/{run}")
+    beside = page.get_by_role("complementary").locator(".ways")
+    expect(beside).to_have_count(2)
+    expect(beside.locator("kbd")).to_have_count(0)
+    page.keyboard.press("1")
+    expect(page.locator(".toast")).to_have_count(0)
+    # The page of questions names the one that it shows.
+    card = asked(page, server, run, "Question")
+    page.wait_for_url(re.compile(r"[?]question="))
+    expect(card.locator("kbd").first).to_have_text("1")
+    page.keyboard.press("1")
+    expect(page.locator(".toast")).to_contain_text("“the report” is sent in")
+    page.locator(".toast").get_by_role("button", name="Undo").click()
+    server.call("POST", f"runs/{run}/cancel", {})
+
+
+def test_a_rejected_plan_can_be_taken_back_for_a_while_and_is_shown_afterwards(
+    page: Page, server: Server
+) -> None:
+    """Before, one click was final, and the page then said that the run had no plan."""
+    body = {"request": "Say something about the north", "review_plan": True}
+    run = str(server.call("POST", "runs", body)["id"])
+    page.goto(f"{server.url}runs/{run}/plan")
+    foot = page.locator(".plan-foot")
+    foot.get_by_role("button", name="Reject").click()
+    expect(foot).to_contain_text("The plan is rejected in a few seconds")
+    page.keyboard.press("Control+Enter")  # nor is it approved meanwhile
+    foot.get_by_role("button", name="Undo").click()
+    expect(foot).to_contain_text("The plan waits for your approval")
+    assert server.call("GET", f"runs/{run}/plan")["review"] is not None
+    foot.get_by_role("button", name="Reject").click()
+    send(page)
+    expect(page.locator(".run-title .state")).to_have_text("failed")
+    expect(page.locator(".plan-page .note")).to_contain_text(f"{OWNER} rejected this plan")
+    expect(page.locator(".plan-row th")).to_have_text(["t1", "t2", "t3"])
+    expect(foot).to_have_count(0)
+    page.goto(f"{server.url}runs/{run}")
+    expect(page.locator(".causes")).to_contain_text(f"plan: rejected by {OWNER}")
+
+
 def test_a_cancelled_run_needs_nobody(page: Page, server: Server) -> None:
     """Before, the orange bar and the plan's approval stayed, and led nowhere."""
     body = {"request": "Say something about the north", "review_plan": True}

@@ -11,6 +11,8 @@ from chargehand.facts.outcome import NO_USAGE, Done, Usage
 from tests.decisions.virtual_kernel import START
 
 CALL = Usage(calls=1, tokens_in=60, tokens_out=40, money=0.5)
+#: what nobody can have spent
+EARNED = Usage(calls=-5, tokens_in=-60, tokens_out=-40, cache_read=-1, cache_written=-1, money=-5)
 
 
 def begun(number: int, task: str = "a", attempt: int = 1, reserve: Usage = CALL) -> StepStarted:
@@ -113,9 +115,24 @@ def test_a_nested_run_of_the_past_counts_by_its_sum() -> None:
     assert top.spent == CALL
 
 
+def test_nothing_is_earned_by_a_report_or_a_reserve_below_nothing() -> None:
+    account = Account(Limits(calls=1))
+    account.apply(begun(1, reserve=EARNED))
+    assert account.reserved == NO_USAGE
+    account.apply(over(1, usage=EARNED))
+    finished = AttemptFinished(task="a", attempt=1, outcome=Done(usage=EARNED), at=START)
+    account.apply(finished)
+    assert account.spent == NO_USAGE
+    account.apply(begun(2))
+    assert account.refusal("a", CALL) != ""
+
+
 @given(
     moves=st.lists(
-        st.tuples(st.sampled_from(["begin", "end", "cheap", "lose", "finish"]), st.integers(0, 3)),
+        st.tuples(
+            st.sampled_from(["begin", "end", "cheap", "lie", "lose", "finish", "earn"]),
+            st.integers(0, 3),
+        ),
         max_size=60,
     ),
     calls=st.integers(0, 9),
@@ -123,7 +140,9 @@ def test_a_nested_run_of_the_past_counts_by_its_sum() -> None:
 def test_no_story_passes_the_cap_and_nothing_is_left_reserved(
     moves: list[tuple[str, int]], calls: int
 ) -> None:
+    """Nor does one in which workers say that they have earned something, as older journals may have it."""
     account = Account(Limits(calls=calls))
+    spent = 0
     attempts = dict.fromkeys("abcd", 1)
     numbers = dict.fromkeys("abcd", 0)
     for move, which in moves:
@@ -132,8 +151,8 @@ def test_no_story_passes_the_cap_and_nothing_is_left_reserved(
         if move == "begin" and not account.refusal(task, CALL):
             numbers[task] += 1
             account.apply(begun(numbers[task], task, attempt))
-        elif move in ("end", "cheap") and number:
-            usage = CALL if move == "end" else NO_USAGE
+        elif move in ("end", "cheap", "lie") and number:
+            usage = {"end": CALL, "cheap": NO_USAGE, "lie": EARNED}[move]
             account.apply(over(number, task, attempt, usage))
             numbers[task] -= 1
         elif move == "lose":
@@ -142,7 +161,14 @@ def test_no_story_passes_the_cap_and_nothing_is_left_reserved(
         elif move == "finish":
             account.apply(AttemptFinished(task=task, attempt=attempt, outcome=Done(), at=START))
             attempts[task], numbers[task] = attempt + 1, 0
+        elif move == "earn":
+            earned = Done(usage=EARNED)
+            account.apply(AttemptFinished(task=task, attempt=attempt, outcome=earned, at=START))
+            attempts[task], numbers[task] = attempt + 1, 0
         assert account.spent.calls + account.reserved.calls <= calls
+        assert account.spent.calls >= spent
+        assert min(account.reserved.calls, account.reserved.tokens_in, account.reserved.money) >= 0
+        spent = account.spent.calls
     for task, attempt in attempts.items():
         account.apply(lost(task, attempt))
     assert account.reserved == NO_USAGE

@@ -90,6 +90,18 @@ def test_what_a_task_cannot_be_mapped_over_is_a_fault_with_a_name(over: Any, fau
     assert fault in [each.kind for each in Plan(goal="g", tasks=[task]).check().faults]
 
 
+def test_a_list_that_nothing_brings_is_named_with_the_way_to_name_it() -> None:
+    listing = Task(id="list", description="List the rows", worker="ann")
+    each = Task(id="e", description="Add it", worker="ann", needs=["list"], for_each="rows")
+    (fault,) = Plan(goal="g", tasks=[listing, each]).check().faults
+    assert str(fault).startswith("task 'e': for_each='rows' is neither a task of the plan nor")
+    assert fault.message.endswith("or name the need: Need('list', name='rows')")
+    named = Task(
+        id="e", description="Add it", worker="ann", needs=[Need("list", name="rows")], for_each="rows"
+    )
+    assert Plan(goal="g", tasks=[listing, named]).check().faults == ()
+
+
 def test_more_results_than_items_are_a_fault() -> None:
     def faults(least: int) -> list[str]:
         task = Task(id="each", description="Read it", worker="ann", for_each=[1, 2], at_least=least)

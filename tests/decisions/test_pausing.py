@@ -359,10 +359,27 @@ def test_a_note_is_kept_for_when_a_paused_run_goes_on() -> None:
     assert "@plan:2#1" in kernel.started()
 
 
-def test_a_given_plan_without_a_model_takes_no_notes() -> None:
-    kernel = kernel_of("a")
+def test_a_given_plan_whose_answer_no_model_composes_takes_notes() -> None:
+    kernel = kernel_of("a -> b")
+    steer(kernel)
+    assert "@plan:2#1" in kernel.started()
+    kernel.finish("@plan:2")
+    kernel.finish("a")
+    kernel.finish("b")
+    assert kernel.status == "succeeded"
+
+
+def test_a_plan_of_a_pool_takes_no_notes() -> None:
+    kernel = kernel_of("a", asked={"approach": Approach.POOL})
     assert steer(kernel) == []
-    assert "no model" in kernel.schedule.why_not_steered()
+    assert "belongs to a pool" in kernel.schedule.why_not_steered()
+
+
+def test_a_run_that_has_ended_takes_no_notes_and_says_so() -> None:
+    kernel = kernel_of("a")
+    kernel.finish("a")
+    assert steer(kernel) == []
+    assert kernel.schedule.why_not_steered() == "it has ended (succeeded)"
 
 
 def test_no_note_is_taken_once_the_answer_is_being_composed() -> None:

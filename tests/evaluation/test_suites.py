@@ -1,6 +1,7 @@
 """Suites from end to end, through the command line: recordings, repeats, the gate, reports."""
 
 import json
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -377,6 +378,24 @@ def test_a_gate_on_what_nothing_measures_is_missed(small: Callable[..., Path]) -
     done = run(suite, "--refresh")
     assert done.exit_code == 1
     assert "no case measures it" in done.stderr
+
+
+def test_a_gate_on_the_cost_of_a_model_of_unknown_price_is_missed(
+    small: Callable[..., Path],
+) -> None:
+    suite = small("[gate]\ncost = { max = 1.0 }\n")
+    free = run(suite, "--refresh")
+    assert free.exit_code == 0, "a scripted model costs nothing"
+    assert re.search(r"dollars\W+0\b", free.stdout)
+    model = suite.parent / "model.py"
+    text = model.read_text(encoding="utf-8") + "from chargehand.models.base import Abilities\n"
+    model.write_text(f"{text}model.abilities = Abilities(is_real=True)\n", encoding="utf-8")
+    done = run(suite, "--refresh")
+    assert done.exit_code == 1
+    assert "cost is in the gate, and no price list knows a model that was asked" in done.stderr
+    assert re.search(r"dollars\W+unknown", done.stdout)
+    again = run(suite, "--json")
+    assert json.loads(again.stdout)["cases"][0]["cost"] is None
 
 
 def test_a_maximum_is_held_as_well(small: Callable[..., Path]) -> None:

@@ -14,20 +14,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from chargehand import worker
 from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.engines.base import Ending, Job, Lost
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
-from chargehand.engines.child_main import ChildHost
 from chargehand.engines.child_processes import Children, importable
 from chargehand.engines.child_protocol import EndedFrame
 from chargehand.engines.journal_host import outcome_of
 from chargehand.errors import ForkedCopy, WorkerError
+from chargehand.facts.events import Effect
 from chargehand.facts.outcome import (
     Done,
     Failed,
+    Usage,
 )
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
@@ -141,8 +143,7 @@ async def say_the_end_of_another(brief: Brief) -> str:
     """The second attempt says that the first has ended, once more."""
     LEFT_OVER.append(brief)
     if len(LEFT_OVER) == 2:
-        host = LEFT_OVER[0].host
-        assert isinstance(host, ChildHost)
+        host: Any = LEFT_OVER[0].host  # its class is of `__main__` in a child
         host._voice.say(EndedFrame(Done(Value.of("of another attempt"))))
     return f"of attempt {len(LEFT_OVER)}"
 
@@ -176,15 +177,30 @@ def report_from_a_copy(brief: Brief) -> list[str]:
     """What a copy that ends by itself, as those of multiprocessing do, meets when it speaks for the attempt."""
     words, written = os.pipe()
     if os.fork() == 0:
-        for speak in (lambda: brief.progress("copied"), lambda: brief.wait(brief.step("pid", os.getpid))):
+        for speak in (
+            lambda: brief.progress("copied"),
+            lambda: brief.wait(brief.step("pid", os.getpid)),
+        ):
             try:
                 speak()
             except ForkedCopy as error:
                 os.write(written, f"{error}\n".encode())
         os._exit(0)
     os.close(written)
-    with open(words) as file:
+    with os.fdopen(words) as file:
         return [line.partition(";")[0] for line in file]
+
+
+def leave_a_tracer(brief: Brief) -> str:
+    def tracer(*event: Any) -> None:
+        raise ValueError("in a tracer")
+
+    sys.settrace(tracer)
+    return "traced"
+
+
+async def leave_a_tracer_async(brief: Brief) -> str:
+    return leave_a_tracer(brief)
 
 
 #: the ends of the pipes to a copy of this process
@@ -238,6 +254,42 @@ async def cancel_itself(brief: Brief) -> None:
 
 def fail_illegibly(brief: Brief) -> None:
     raise ValueError("no such file: \udce4.txt")
+
+
+def fail_without_a_class(brief: Brief) -> None:
+    class Shy(Exception):
+        @property  # type: ignore[misc]  # the very fault
+        def __class__(self) -> type:
+            raise RuntimeError("do not ask")
+
+    raise Shy("no")
+
+
+def earn_money(brief: Brief) -> Any:
+    return Done(Value.of("x"), usage=Usage(calls=-100, money=-1e9))
+
+
+async def forge_usage(brief: Brief) -> Any:
+    async def run(_: str) -> Done:
+        return Done(Value.of(1), usage=Usage(calls=-100))
+
+    await brief.durable("look", [1], run, effect=Effect.PURE)
+
+
+async def forge_a_step(brief: Brief) -> Any:
+    """As a child would that does not check what it sends."""
+
+    async def run(_: str) -> Done:
+        return Done()
+
+    forged = Done(Value(json=Raw(b'"\xff"')))
+    end_step = brief.host.end_step
+
+    async def end(brief: Brief, step: StepRecord, outcome: Done | Failed) -> None:
+        await end_step(brief, step, forged)
+
+    brief.host.end_step = end  # type: ignore[method-assign]  # what the parent hears is to be forged
+    await brief.durable("look", [1], run, effect=Effect.PURE)
 
 
 def exit_hard(brief: Brief) -> None:

@@ -293,6 +293,21 @@ def mortal() -> None:
     rogue.run()
 
 
+def framed() -> None:
+    """Draws a frame around each of its errors, as rich does, and dies without a word at `vanish`."""
+
+    def fail(params: Any) -> Answer:
+        frame = ["╭── Traceback ──╮", "│ server.py:7   │", "╰───────────────╯"]
+        print(*frame, f"KeyError: {params['arguments'].get('text')}", sep="\n", file=sys.stderr)
+        return text("it failed")
+
+    def die(_: Any) -> None:
+        print("╭── Traceback ──╮\n│ OSError: \x1b[31mdisk gone\x1b[0m │\n╰─", file=sys.stderr)
+        os._exit(4)
+
+    Rogue(fail=fail, die=die, vanish=lambda _: os._exit(5)).run()
+
+
 def late() -> None:
     """Does not start to work before somebody has opened and closed its gate."""
     Path(os.environ["GATE"]).read_bytes()
@@ -481,7 +496,7 @@ STDIO: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         *(silent, old, babbling, chatty, stillborn, mortal, hanging, flooding),
-        *(changing, fickle, stubborn, patient, late, reading, withholding),
+        *(changing, fickle, stubborn, patient, late, reading, withholding, framed),
     )
 }
 

@@ -1,8 +1,10 @@
 """The system task behind `@answer`: merging, selecting, reducing and shaping, over a run folded from its events."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -34,6 +36,7 @@ from chargehand.models.base import ModelReply, ModelRequest, ModelSettings, Stop
 from chargehand.models.scripted import Line as Said
 from chargehand.roles.aggregate import compose_answer
 from chargehand.roles.aggregate.context_limit import tokens_in
+from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 from chargehand.roles.system_task_context import PlanningContext
@@ -630,6 +633,15 @@ def test_a_prompt_of_the_users_own_takes_the_place_of_ours(tmp_path: Any) -> Non
     brief = Brief("r", DUTY, 1, ANSWERER, {}, Notebook())
     run_virtual(compose_answer(brief, run_of({"t1": "up"}), resources))
     assert model.requests[0].turns[0].text == "Answer like a pirate."
+
+
+def test_a_prompt_that_cannot_be_read_is_an_error_that_names_its_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "answer.md")
+    (tmp_path / "select.md").write_bytes(b"\xff")
+    with pytest.raises(ch.UsageError, match=r"answer\.md is a pipe, not a regular file"):
+        prompt("answer", tmp_path)
+    with pytest.raises(ch.UsageError, match=r"select\.md cannot be read: it is not UTF-8 text"):
+        prompt("select", tmp_path)
 
 
 def test_the_offline_model_answers_with_the_citations_of_the_results() -> None:

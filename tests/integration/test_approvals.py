@@ -11,7 +11,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.errors import QuestionTaken, ToolError, UsageError
-from chargehand.models.base import ModelReply, StopReason, Text, ToolCall
+from chargehand.models.base import ModelReply, StopReason, Text, ToolCall, ToolOutput
 from tests.guide.conftest import make_plan, make_task
 
 RAN: list[str] = []
@@ -356,3 +356,69 @@ async def test_g13_the_same_failing_call_is_stopped_whatever_is_said_in_between(
     assert error.error == "NoProgress"
     assert error.kind == "denied"
     assert RAN.count("query") == 3
+
+
+# Arguments that can never be
+
+
+DEEP = "[" * 10_000 + "]" * 10_000
+
+
+def told_last(model: ch.ScriptedModel) -> str:
+    """What the model was told of its call."""
+    return "".join(
+        part.text for part in model.requests[-1].turns[-1].parts if isinstance(part, ToolOutput)
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "5",
+        '["a"]',
+        '{"word": NaN}',
+        '{"word": "a"}{"word": "b"}',
+        "9" * 5_000,
+        "{}",
+        '{"word": 5}',
+        DEEP,
+        f'{{"word": {DEEP}}}',
+    ],
+    ids=lambda each: each[:12],
+)
+async def test_nobody_is_asked_about_a_call_that_cannot_be_made_and_the_model_is_told(
+    arguments: str,
+) -> None:
+    model = ch.ScriptedModel([ToolCall("c1", "look", arguments), "I cannot look it up so."])
+    worker = ch.Worker("mind", "Thinks", tools=[look], model=model)
+    result, asked = await answered(ch.Supervisor([worker]))
+    assert (result.output, asked, RAN) == ("I cannot look it up so.", [], [])
+    assert "arguments" in told_last(model)
+
+
+async def test_arguments_nested_too_deeply_are_told_to_the_model_and_end_nothing() -> None:
+    @ch.tool(effect="pure")
+    async def find(word: str) -> str:
+        """Find a word."""
+        return word
+
+    model = ch.ScriptedModel([ToolCall("c1", "find", DEEP), "Found otherwise."])
+    worker = ch.Worker("mind", "Thinks", tools=[find], model=model)
+    result, _ = await answered(ch.Supervisor([worker]))
+    assert result.output == "Found otherwise."
+    assert "nested too deeply" in told_last(model)
+
+
+async def test_a_reply_nested_too_deeply_is_sent_back_to_the_model() -> None:
+    wanted = {"type": "array", "items": {"type": "integer"}}
+    model = ch.ScriptedModel([DEEP, "[1]"])
+    worker = ch.Worker("mind", "Thinks", model=model)
+    plan = make_plan(make_task("t", "mind", output=wanted))
+    result, _ = await answered(ch.Supervisor([worker]), plan=plan)
+    assert result.tasks["t"].output == [1]
+    assert "nested too deeply" in model.requests[-1].turns[-1].text
+
+
+def test_an_answer_nested_too_deeply_is_refused_by_the_question() -> None:
+    question = ch.Question(id="q", text="May it?", choices=("approve",), telling="approve with")
+    assert "has no JSON after" in (question.objection(f"approve with: {DEEP}") or "")

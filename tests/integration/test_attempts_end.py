@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
@@ -227,6 +229,140 @@ async def test_a_report_that_cannot_be_written_down_becomes_a_failure() -> None:
     LocalEngine().start(job_of(work, None), heard)
     await heard.freed_now.wait()
     assert isinstance(heard.endings[0], Failed)
+
+
+# plain functions: all that they bring is read in their thread
+
+
+class Slow(Exception):
+    """A result, or an error, that says what it is only after the event loop has got on meanwhile."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.asked = 0
+
+    def model_dump(self, *, mode: str) -> object:
+        self.asked += 1
+        return {"said": str(self)}
+
+    def __str__(self) -> str:
+        gate = threading.Event()
+        self.loop.call_soon_threadsafe(gate.set)
+        return "the loop got on" if gate.wait(5) else "the loop stood still"
+
+
+def as_result(slow: Slow) -> Callable[[ch.Brief], object]:
+    return lambda _: slow
+
+
+def as_step(slow: Slow) -> Callable[[ch.Brief], object]:
+    return lambda brief: brief.wait(brief.step("look", lambda: slow, effect="pure"))
+
+
+def as_error(slow: Slow) -> Callable[[ch.Brief], object]:
+    def work(_: ch.Brief) -> object:
+        raise slow
+
+    return work
+
+
+@pytest.mark.parametrize("make", [as_result, as_step])
+async def test_what_a_plain_function_returns_is_read_in_its_thread_and_once(
+    make: Callable[[Slow], Callable[[ch.Brief], object]],
+) -> None:
+    slow = Slow(asyncio.get_running_loop())
+    worker = ch.worker("w", "Works")(make(slow))
+    task = ch.Task(id="t", description="Be slow", worker="w")
+    async with ch.Supervisor([worker]) as boss:
+        result = await boss.run(make_plan(task))
+    assert result.tasks["t"].output == {"said": "the loop got on"}
+    assert slow.asked == 1
+
+
+async def test_and_so_is_what_it_raises() -> None:
+    worker = ch.worker("w", "Works")(as_error(Slow(asyncio.get_running_loop())))
+    task = ch.Task(id="t", description="Be slow", worker="w")
+    async with ch.Supervisor([worker], limits=ch.Limits(attempts=1)) as boss:
+        result = await boss.run(make_plan(task))
+    error = result.tasks["t"].error
+    assert error is not None
+    assert error.message == "the loop got on"
+
+
+async def test_a_result_that_takes_too_long_to_read_is_over_time() -> None:
+    gate = threading.Event()
+
+    class Endless:
+        def model_dump(self, *, mode: str) -> object:
+            return gate.wait(60)
+
+    @ch.worker("w", "Brings what takes its time", timeout=0.05)
+    def work(_: ch.Brief) -> object:
+        return Endless()
+
+    task = ch.Task(id="t", description="Work", worker="w")
+    async with ch.Supervisor([work], limits=ch.Limits(attempts=1)) as boss:
+        result = await boss.run(make_plan(task))
+        gate.set()
+    error = result.tasks["t"].error
+    assert error is not None
+    assert error.kind == "timeout"
+
+
+async def doubled(brief: ch.Brief) -> object:
+    await asyncio.sleep(0)
+    return {"n": brief.args["n"] * 2}
+
+
+async def waits_for_itself(brief: ch.Brief) -> object:
+    return brief.wait(asyncio.sleep(0))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda brief: doubled(brief), functools.partial(doubled)],
+    ids=["lambda", "partial"],
+)
+async def test_what_a_plain_function_leaves_to_be_awaited_is_awaited(
+    function: Callable[[ch.Brief], object],
+) -> None:
+    worker = ch.worker("w", "Works")(function)
+    task = ch.Task(id="t", description="Double it", worker="w", args={"n": 4})
+    async with ch.Supervisor([worker]) as boss:
+        result = await boss.run(make_plan(task))
+    assert result.tasks["t"].output == {"n": 8}
+
+
+async def test_and_may_not_wait_there_as_a_thread_does() -> None:
+    """The event loop would wait for itself, for ever."""
+    worker = ch.worker("w", "Works")(lambda brief: waits_for_itself(brief))
+    task = ch.Task(id="t", description="Wait", worker="w")
+    async with ch.Supervisor([worker], limits=ch.Limits(attempts=1)) as boss:
+        with pytest.warns(RuntimeWarning, match="never awaited"):
+            result = await boss.run(make_plan(task))
+    error = result.tasks["t"].error
+    assert error is not None
+    assert "in an async worker, await instead" in error.message
+
+
+async def test_a_coroutine_that_comes_too_late_is_dropped_without_a_warning() -> None:
+    gate = threading.Event()
+    made: list[Coroutine[Any, Any, object]] = []
+
+    def late(brief: ch.Brief) -> object:
+        gate.wait(60)
+        made.append(doubled(brief))
+        return made[0]
+
+    worker = ch.worker("w", "Works", timeout=0.05)(late)
+    task = ch.Task(id="t", description="Come late", worker="w", args={"n": 4})
+    async with ch.Supervisor([worker], limits=ch.Limits(attempts=1)) as boss:
+        result = await boss.run(make_plan(task))
+        assert result.tasks["t"].state == "failed"
+        gate.set()
+        async with asyncio.timeout(10):
+            while not made or inspect.getcoroutinestate(made[0]) != inspect.CORO_CLOSED:
+                await asyncio.sleep(0)
 
 
 # code that blocks the event loop

@@ -5,6 +5,7 @@ programs can. To add one, write it and mark it with `@border`; every hostile val
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -625,6 +626,64 @@ def test_a_wrong_argument_is_named_with_what_is_wanted(
 ) -> None:
     with pytest.raises(ch.UsageError, match=said):
         make()
+
+
+@pytest.mark.parametrize(
+    ("given", "host"),
+    [
+        ("https://example.org", "example.org"),
+        ("http://example.org:80/path", "example.org"),
+        ("example.org:443", "example.org"),
+        ("example.org/path", "example.org"),
+        ("*.example.org", "example.org"),
+        ("[::1]:80", "::1"),
+    ],
+)
+def test_a_destination_that_is_more_than_a_host_is_refused_with_the_host(
+    given: str, host: str
+) -> None:
+    def send() -> None:
+        """Send it."""
+
+    words = re.escape(f"destinations: {given!r} is more than a host; write {host!r}")
+    with pytest.raises(ch.UsageError, match=words):
+        ch.Worker("w", "Works", destinations=[given])
+    with pytest.raises(ch.UsageError, match=re.escape(f"tool 'send': destination: {given!r}")):
+        ch.tool(effect="once", destination=given)(send)
+
+
+def test_hosts_and_addresses_of_machines_are_destinations() -> None:
+    worker = ch.Worker("w", "Works", destinations=["Example.org.", "127.0.0.1", "::1", "*"])
+    assert worker.destinations == {"Example.org", "127.0.0.1", "::1", "*"}
+
+
+async def test_a_secret_that_the_supervisor_lacks_is_named_when_its_worker_joins() -> None:
+    worker = ch.Worker("w", "Works", secrets=["KEY"])
+    words = r"worker 'w' is granted the secret 'KEY', which its supervisor does not have.*secrets={'KEY': …}"
+    with pytest.raises(ch.UsageError, match=words):
+        ch.Supervisor([worker])
+    with pytest.raises(ch.UsageError, match=words):
+        ch.Supervisor([ch.Factory("w", "Works", secrets=["KEY"])])
+    async with ch.Supervisor([]) as boss:
+        with pytest.raises(ch.UsageError, match=words):
+            await boss.join(worker)
+    async with ch.Supervisor([], model="offline", secrets={"KEY": "sk-12345"}) as boss:
+        await boss.join(worker)
+
+
+async def test_a_secret_that_a_worker_was_not_granted_is_refused_with_the_way_out() -> None:
+    @ch.tool(effect="pure")
+    def tell(context: ch.ToolContext) -> str:
+        """Tell the secret."""
+        return context.secret("KEY")
+
+    model = ch.ScriptedModel(
+        [ToolCall("1", "tell", "{}"), lambda request: str(request.turns[-1].parts)]
+    )
+    worker = ch.Worker("w", "Works", tools=[tell], model=model)
+    boss = ch.Supervisor([worker], secrets={"KEY": "sk-12345"})
+    said = str((await boss.run(plan_of(worker="w"))).output)
+    assert "'KEY' is not granted to this tool; to grant it: Worker(…, secrets=['KEY'])" in said
 
 
 async def test_a_default_that_is_no_choice_is_refused(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import chargehand as ch
 from chargehand.decisions.budget import Account
 from chargehand.facts.outcome import NO_USAGE
-from chargehand.models.base import ModelReply, StopReason, Text
+from chargehand.models.base import Abilities, ModelReply, StopReason, Text
 from chargehand.testing import FakeClock, run_virtual
 
 RUNS = int(os.environ.get("CHARGEHAND_BUDGET_RUNS", "60"))
@@ -146,6 +147,48 @@ async def test_g7_a_budget_is_lowered_for_what_comes_next() -> None:
         result = await run.wait()
     assert len(model.requests) <= 3, "one may have been reserved already"
     assert result.reason == "over budget"
+
+
+@pytest.mark.parametrize("elsewhere", ["here", "with its crew", "without its crew"])
+async def test_a_cap_on_money_that_cannot_be_kept_is_refused_during_a_run_as_at_its_start(
+    elsewhere: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    go = asyncio.Event()
+
+    async def line(_: object) -> str:
+        await go.wait()
+        return "yes"
+
+    name, path = "openai:nobody-knows", tmp_path / "runs.db"
+    model = ch.ScriptedModel([line], name=name, abilities=Abilities())
+    mind = ch.Worker("mind", "Says yes", model=model)
+    crew = {"here": [mind], "with its crew": [mind], "without its crew": []}[elsewhere]
+    async with ch.Supervisor([mind], journal=path) as boss:
+        run = await boss.submit(wide(1), limits=ch.Limits(calls=9))
+        other = boss if elsewhere == "here" else ch.Supervisor(crew, journal=path)
+        with pytest.raises(ch.UsageError, match="give at least one of money, tokens and calls"):
+            await other.change_budget(run.id)
+        if crew:
+            with pytest.raises(ch.UsageError, match=f"the price of {name}, which worker 'mind' asks"):
+                await other.change_budget(run.id, money=1)
+        else:  # it is the leader that knows the workers
+            with pytest.raises(ch.UsageError, match="has refused the change of its budget"):
+                await other.change_budget(run.id, money=1)
+            assert f"the price of {name}" in caplog.text
+        await other.change_budget(run.id, calls=8)
+        edited = msgspec.structs.replace(
+            wide(1).tasks[0], id="new", limits=ch.TaskLimits(money=1)
+        )
+        plan = ch.Plan(goal="Say numbers", tasks=[*wide(1).tasks, edited])
+        if elsewhere == "here":
+            with pytest.raises(ch.UsageError, match=f"the price of {name}"):
+                await boss.change_plan(run.id, plan, version=1)
+        go.set()
+        result = await run.wait()
+        if other is not boss:
+            await other.close()
+    assert result.status == "succeeded"
+    assert result.limits.money is None
 
 
 async def test_g7_there_must_be_a_budget_to_change() -> None:

@@ -27,6 +27,7 @@ from chargehand.facts.outcome import (
 from chargehand.facts.value import Value
 from tests.integration.children_at_work import (
     MODULE,
+    PATIENCE,
     FakeLine,
     ask,
     brief_of,
@@ -39,11 +40,14 @@ from tests.integration.children_at_work import (
     double,
     echo_input,
     fail_illegibly,
+    fail_without_a_class,
     flood,
     flood_until,
     interrupt,
     interrupted_by_signal,
     leave,
+    leave_a_tracer,
+    leave_a_tracer_async,
     leave_async,
     leave_in_a_step,
     leave_in_a_task,
@@ -272,6 +276,17 @@ async def test_even_exits_are_failures_and_the_child_lives_on(
         assert len(children._all) == 1
 
 
+@pytest.mark.parametrize("function", [leave_a_tracer, leave_a_tracer_async])
+async def test_a_tracer_that_a_worker_leaves_behind_fails_its_attempt_at_once(
+    function: Callable[..., Any],
+) -> None:
+    async with children_of(function, most=1) as children, asyncio.timeout(PATIENCE):
+        for _ in range(2):  # the process lives on
+            failed = await outcome_in(children, brief_of())
+            assert isinstance(failed, Failed)
+            assert failed.message == "in a tracer"
+
+
 async def test_a_worker_that_cancels_itself_is_cancelled() -> None:
     assert await outcome_of_one(cancel_itself) == Cancelled(reason="its worker cancelled itself")
 
@@ -280,6 +295,17 @@ async def test_a_message_that_is_no_text_still_comes_through() -> None:
     outcome = await outcome_of_one(fail_illegibly)
     assert isinstance(outcome, Failed)
     assert outcome.message == "no such file: \\udce4.txt"
+
+
+async def test_an_exception_that_cannot_be_asked_what_it_is_ends_the_attempt_and_not_the_child() -> (
+    None
+):
+    async with children_of(fail_without_a_class) as children:
+        for _ in range(2):
+            outcome = await outcome_in(children, brief_of())
+            assert isinstance(outcome, Failed), outcome
+            assert (outcome.kind, outcome.error) == (ErrorClass.LOGIC, "Shy")
+        assert len(children._all) == 1
 
 
 async def test_a_result_that_json_cannot_hold_is_a_failure() -> None:

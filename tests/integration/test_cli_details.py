@@ -107,6 +107,17 @@ def test_show_has_times_outputs_costs_causes_and_a_timeline(chargehand: Call) ->
     assert "\x1b" not in chargehand("show", "last", FORCE_COLOR="1", NO_COLOR="1").stdout
 
 
+@pytest.mark.parametrize("columns", ["99999999999", "-5", "0", "9" * 5_000])
+def test_an_absurd_width_of_the_terminal_is_shown_as_a_wide_one(
+    chargehand: Call, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for command in (["show", "last"], ["runs"], ["status"]):
+        shown = chargehand(*command)
+        assert shown.exit_code == 0, shown.output
+        assert max(map(len, shown.stdout.splitlines()), default=0) <= 1_100
+
+
 def test_what_the_supervisor_does_itself_is_told_in_words(chargehand: Call) -> None:
     shown, tree = chargehand("show", "last").stdout, chargehand("trace", "last", "--tree").stdout
     assert "@" not in shown + tree, shown + tree

@@ -109,7 +109,11 @@ def test_status_lists_nothing_where_nothing_is_under_way(place: Path, leader: Le
     leader.wait()
     assert "no unfinished runs" in on(place, "status")
     assert on(place, "status", "--json") == ""
-    assert "has ended: succeeded" in on(place, "pause", "last")
+    for command in (("pause", "last"), ("unpause", "last"), ("steer", "last", "faster")):
+        refused = chargehand(place, *command, "--journal", "runs.db")
+        assert (refused.returncode, refused.stdout) == (2, ""), command
+        assert "has ended: succeeded" in refused.stderr
+    assert "has ended: succeeded" in on(place, "cancel", "last")  # there is nothing left to end
 
 
 def test_status_says_how_far_the_items_of_a_task_are_and_a_pause_is_said_once(place: Path) -> None:

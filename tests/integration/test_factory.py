@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from benchmarks import dynamic_workers
@@ -144,6 +145,25 @@ async def test_a_function_that_makes_something_else_is_told_what_it_should() -> 
     crew = ch.Factory("crew", "Makes nothing", make=lambda _: "a worker")  # type: ignore[arg-type,return-value]
     result = await ch.Supervisor([crew]).run(make_plan(task()))
     assert "must return a chargehand.Worker" in result.tasks["only"].why
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda _: ch.Worker("guest", "Speaks"), "worker 'guest' has no model; give it one"),
+        (lambda _: ch.Worker("", "Speaks"), "name"),
+    ],
+)
+async def test_a_worker_that_cannot_be_made_or_has_no_model_is_not_tried_again(
+    make: Any, words: str
+) -> None:
+    crew = ch.Factory("crew", "Makes speakers", make=make)
+    result = await ch.Supervisor([crew]).run(make_plan(task()))
+    error = result.tasks["only"].error
+    assert error is not None
+    assert (error.kind, result.tasks["only"].attempts) == ("denied", 1)
+    assert error.message.startswith("factory 'crew': ")
+    assert words in error.message
 
 
 @pytest.mark.parametrize("is_below", [False, True], ids=["on the top", "below"])

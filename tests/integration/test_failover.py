@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import chargehand as ch
 from chargehand.errors import JournalDamaged, UsageError
 from chargehand.facts.events import Event, RunFinished, RunLed, RunReleased
 from chargehand.journal.base import Journal, Mail
+from chargehand.journal.memory import MemoryJournal
 from tests.guide.conftest import make_plan, make_task
 from tests.postgres_server import PostgresServer, programs, running_server
 
@@ -277,6 +279,39 @@ async def test_watching_a_run_that_nobody_has_taken_up_waits_for_it(tmp_path: Pa
     assert (seen[0], seen[-1]) == ("RunRequested", "RunFinished")
     with pytest.raises(UsageError, match="nowhere"):
         [event async for event in ch.Supervisor([clerk]).watch("nowhere")]
+
+
+async def test_a_run_that_was_posted_is_submitted_until_a_process_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("chargehand.supervisor.run_control.UNSTARTED", timedelta(0))
+    boss = ch.Supervisor([clerk], journal=str(tmp_path / "runs.db"))
+    run = await boss.post(make_plan(make_task("t0", worker="clerk")))
+    seen = await boss.look(run)
+    assert (seen.status, seen.is_interrupted, seen.leader) == ("submitted", False, None)
+    assert "t0 waits for a process that starts its run" in str(seen.tasks["t0"].waits_for)
+    watching = asyncio.create_task(_ending(boss, run))
+    await until(lambda: f"submission_waits run={run}; no process has started it" in caplog.text)
+    async with boss:
+        assert isinstance(await watching, RunFinished)
+        assert (await boss.look(run)).status == "succeeded"
+
+
+async def _ending(boss: ch.Supervisor, run: str) -> Event:
+    return [event async for event in boss.watch(run)][-1]
+
+
+async def test_a_run_is_not_posted_to_a_journal_in_memory_that_nobody_reads() -> None:
+    plan = make_plan(make_task("t0", worker="clerk"))
+    boss = ch.Supervisor([clerk])
+    with pytest.raises(UsageError, match=r"journal in memory; give journal='runs\.db'"):
+        await boss.post(plan)
+    async with boss:  # it takes the run itself
+        run = await boss.post(plan)
+        assert isinstance(await _ending(boss, run), RunFinished)
+    shared = MemoryJournal()
+    other = ch.Supervisor([clerk], journal=shared)
+    assert await other.post(plan)  # a second supervisor of this program may have the journal
 
 
 CREW = """

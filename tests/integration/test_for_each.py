@@ -405,9 +405,8 @@ async def test_a_task_whose_items_wait_for_the_budget_has_one_state_everywhere(
     mind = ch.Worker("mind", "Judges", model=model)
     each = ch.Task(id="each", description="Judge it", worker="mind", for_each=WORDS)
     async with ch.Supervisor([mind], journal=tmp_path / "runs.db") as boss:
-        limits = ch.Limits(calls=1)
-        terms = {"on_budget": "ask", "on_question": "return"}
-        result = await boss.run(ch.Plan(goal="g", tasks=[each]), limits=limits, **terms)
+        plan, limits = ch.Plan(goal="g", tasks=[each]), ch.Limits(calls=1)
+        result = await boss.run(plan, limits=limits, on_budget="ask", on_question="return")
     assert (result.status, result.tasks["each"].state) == ("waiting", "ready")
     assert [gap.state for gap in result.answer.gaps] == ["ready"]
     assert "a person to say whether more may be spent" in str(result.tasks["each"].waits_for)

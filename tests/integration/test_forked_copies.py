@@ -65,7 +65,7 @@ home = os.getpid()
 def end_of(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-async def returns(brief):
+async def returns(brief=None):
     return end_of(pid) if (pid := os.fork()) else "of the copy"
 
 async def raises(brief):
@@ -82,7 +82,7 @@ async def waits(brief):
     await asyncio.Event().wait()
 
 async def in_a_step(brief):
-    return await brief.step("fork", returns, brief)
+    return await brief.step("fork", returns)
 
 def in_a_thread(brief):
     return end_of(pid) if (pid := os.fork()) else "of the copy"

@@ -136,10 +136,18 @@ async def test_what_a_graph_writes_to_its_stream_is_progress() -> None:
 
 
 async def test_a_graph_without_the_key_of_its_result_says_so() -> None:
-    result = await run(graph_worker(chain(shout), "clerk", "Shouts", into="task", output="answer"))
+    result = await run(graph_worker(chain(shout), "clerk", "Shouts", into="task", output="text"))
     error = result.tasks["t"].error
     assert error is not None
-    assert error.message.startswith("graph 'clerk' ended without 'answer' in its state")
+    assert error.message.startswith("graph 'clerk' ended without 'text' in its state")
+
+
+@pytest.mark.parametrize("option", ["into", "output"])
+def test_a_key_that_the_state_cannot_have_is_refused_with_those_it_has(option: str) -> None:
+    keys: dict[str, Any] = {"into": "task", "output": "seen", option: "tusk"}
+    said = f"worker 'clerk': {option}='tusk' is not a key of .*; it has task, text, seen"
+    with pytest.raises(UsageError, match=said):
+        graph_worker(chain(shout), "clerk", "Shouts", **keys)
 
 
 @dataclass

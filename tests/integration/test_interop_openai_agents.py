@@ -405,6 +405,22 @@ async def test_a_tool_may_ask_a_person_through_the_brief(
     assert len(server.requests) == 2
 
 
+def test_an_effect_of_a_tool_that_the_agent_does_not_have_is_refused() -> None:
+    @function_tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    cashier = Agent("cashier", tools=[pay])
+    desk = Agent("desk", handoffs=[cashier])
+    cashier.handoffs = [desk]
+    agent_worker(desk, "clerk", "Pays", effects={"pay": "once"})
+    with pytest.raises(UsageError, match="effects names 'apy', which is not a tool .*; it has pay"):
+        agent_worker(desk, "clerk", "Pays", effects={"apy": "once"})
+    finding = Agent("finding", handoffs=[handoff(cashier)])  # whom it finds is known once it works
+    agent_worker(finding, "clerk", "Pays", effects={"apy": "once"})
+
+
 async def test_approval_inside_an_agent_used_as_a_tool_is_refused_with_the_way_out(
     server: ModelServer, config: RunConfig
 ) -> None:

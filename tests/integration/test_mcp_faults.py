@@ -20,6 +20,7 @@ from chargehand.tools.mcp import McpServer, Restarts, ServerTimeouts, mcp_server
 from chargehand.tools.mcp import input_limits as traffic
 from chargehand.tools.mcp import stdio_process as process
 from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition, spellings
+from chargehand.tools.mcp.server_failure import last_line
 from chargehand.tools.mcp.server_settings import RestartBudget
 from chargehand.tools.mcp.stdio_process import LineReader, Overlong
 from tests.integration.mcp_servers import HttpRogue, command
@@ -159,6 +160,32 @@ async def test_calls_on_their_way_when_a_server_dies_are_told_that_their_effect_
             assert error.kind == "network"
             assert f"to run {name}; whether it took effect is not known" in str(error)
         assert await it.use("pid") != before, "the next call has a new server"
+
+
+async def test_the_last_words_of_a_dead_server_are_one_line_about_its_death() -> None:
+    async with kernel("framed") as it:
+        await it.use("fail")
+        died = await it.fails("die")
+        assert "ended (exit code 4); its last words: OSError: disk gone, while it was" in str(died)
+        await it.use("fail")
+        vanished = await it.fails("vanish")
+        assert "ended (exit code 5), while it was to run vanish" in str(vanished)
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("Traceback\nValueError: no\n╰────╯\n\n", "ValueError: no"),
+        ("  | TypeError: bad\n  +------------------\n", "TypeError: bad"),
+        ("\x1b[1;31mfatal: out of memory\x1b[0m", "fatal: out of memory"),
+        ("╰──╯\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_last_line_of_an_output_is_the_last_that_says_something(
+    output: str, words: str
+) -> None:
+    assert last_line(output) == words
 
 
 async def test_f10_a_server_that_keeps_dying_is_given_up_for_a_while() -> None:

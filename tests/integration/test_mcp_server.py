@@ -222,7 +222,8 @@ async def test_what_other_programs_wrote_is_marked_as_untrusted() -> None:
     ("name", "arguments", "fact"),
     [
         ("run", {"plan": plan(a="nobody")}, "worker 'nobody' is not on the roster"),
-        ("run", {}, "either a request, or a plan"),
+        ("run", {}, "there is neither a request nor a plan; give one of them"),
+        ("run", {"request": "Do it", "plan": plan(a="quick")}, "there is a request and a plan"),
         ("run", {"request": "Do it"}, "needs a planner"),
         ("run", {"plan": {"goal": "x"}}, "this is not a plan"),
         ("run", {"plan": plan(a="quick"), "deadline": "soon"}, "not a length of time"),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.engines.brief import Fenced
+from chargehand.errors import RunEnded
 from chargehand.facts.events import PlanAmended, RunLed, RunPaused, RunSteered
 from chargehand.runtime.command_inbox import steer_mail
 from chargehand.testing import FakeClock, run_virtual
@@ -189,13 +191,26 @@ def test_the_run_below_is_paused_too() -> None:
     assert result.status == "succeeded"
 
 
-def test_pausing_a_run_that_has_ended_changes_nothing() -> None:
+def test_commands_to_a_run_that_has_ended_are_refused_alike_and_change_nothing() -> None:
     async def story() -> str:
         async with ch.Supervisor([sitter], clock=FakeClock()) as boss:
-            result = await boss.run(plan("sitter"))
-            await boss.pause(result.id)
-            await boss.unpause(result.id)
-            return (await boss.look(result.id)).status.value
+            done = plan("sitter")
+            result = await boss.run(done, limits=ch.Limits(calls=5))
+            run = result.id
+            for command in (
+                partial(boss.pause, run),
+                partial(boss.unpause, run),
+                partial(boss.steer, run, "faster"),
+                partial(boss.change_budget, run, calls=9),
+                partial(boss.change_plan, run, done, version=1),
+            ):
+                with pytest.raises(RunEnded, match=f"run {run} has ended: succeeded; ") as error:
+                    await command()
+                assert error.value.status == "succeeded"
+            await boss.cancel(run)  # these two say what is so already
+            await boss.answer_now(run)
+            assert (await boss.resume(run)).output == result.output
+            return (await boss.look(run)).status.value
 
     assert run_virtual(story()) == "succeeded"
 
@@ -400,7 +415,7 @@ async def test_a_note_reaches_the_plan_and_the_answer(where: str, tmp_path: Path
         whose = boss if where == "here" else outside
         await whose.steer(run.id, "Tell me of the Danube, in miles", key="k")
         result = await run.wait()
-        with pytest.raises(ch.UsageError, match="cannot be steered"):
+        with pytest.raises(RunEnded):
             await run.steer("too late")
         trace = await asyncio.to_thread(lambda: result.trace)
     assert result.status == "succeeded"
@@ -431,7 +446,8 @@ async def test_a_note_under_one_key_is_posted_once() -> None:
         await journal.close()
 
 
-async def test_a_given_plan_can_be_steered_where_a_model_answers() -> None:
+@pytest.mark.parametrize("instruction", ["Say where it sat", ""], ids=["composed", "merged"])
+async def test_a_given_plan_can_be_steered_where_a_model_answers(instruction: str) -> None:
     begun, changed = asyncio.Event(), asyncio.Event()
 
     @ch.worker("sitter", "Sits without a step")
@@ -446,7 +462,7 @@ async def test_a_given_plan_can_be_steered_where_a_model_answers() -> None:
             ch.When("compose the one answer", "Sat twice [t0, t1]."),
         ]
     )
-    given = ch.Plan(goal="Sit", tasks=plan("sitter").tasks, instruction="Say where it sat")
+    given = ch.Plan(goal="Sit", tasks=plan("sitter").tasks, instruction=instruction)
     async with ch.Supervisor([sit], model=model) as boss:
         boss.on(PlanAmended)(lambda *_: changed.set())
         run = await boss.submit(given)

@@ -530,7 +530,7 @@ async def test_a_new_plan_may_be_to_go_on_without() -> None:
         (task("t1", "Recall the height"), "ids are never used again"),
         (task("t4", "Recall the height", "nobody"), "worker 'nobody' is not on the roster"),
         (task("t4", "Compare both heights", "counter", "t1"), "t1, which failed or was skipped"),
-        (task("t4", "Compare both heights", "counter", "t9"), "t9, which is not in the plan"),
+        (task("t4", "Compare both heights", "counter", "t9"), "'t9', which is not in the plan"),
         (task("t4", "Handle it"), "too vague"),
     ],
 )

@@ -30,7 +30,7 @@ from chargehand.errors import (
 )
 from chargehand.facts.events import Event, ProgressNoted
 from chargehand.journal.base import Tail
-from chargehand.journal.dsn import place_of
+from chargehand.journal.dsn import place_of, refuse_bad_port
 from chargehand.journal.postgres import PostgresJournal
 from tests.contracts.test_journal import NOON, entries_of, notes, texts_of
 from tests.postgres_server import PostgresServer, programs, running_server
@@ -265,6 +265,30 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(tmp_path: P
     with pytest.raises(JournalBusy, match=r"does not answer.*check that the server runs") as caught:
         PostgresJournal(dsn)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "h:99999999/db",
+        "h:65536/db",
+        "h:0/db",
+        "a:1,h:70000/db",
+        "[::1]:70000/db",
+        "h:x/db",
+        "/db?host=h&port=70000",
+    ],
+)
+def test_a_port_that_no_server_has_is_refused_and_no_other_is_tried(place: str) -> None:
+    with pytest.raises(UsageError, match="must be a number from 1 to 65,535") as caught:
+        PostgresJournal(f"postgresql://ann:hunter2@{place}")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["h/db", "h:5432/db", "a:1,[::1]:2/db?port=3,4", "/db?host=/a:b"])
+def test_a_port_that_a_server_can_have_is_none_to_refuse(place: str) -> None:
+    refuse_bad_port(f"postgresql://ann:hunter2@{place}")
+    refuse_bad_port(f"postgresql://{place}")
 
 
 @pytest.mark.parametrize(

@@ -318,6 +318,24 @@ def test_a_server_ends_at_sigterm_and_is_listed_no_longer(place: Path) -> None:
         assert servers(place) == []
 
 
+def test_a_restarted_server_says_why_it_takes_a_run_over_and_answer_says_what_came_of_it(
+    place: Path,
+) -> None:
+    with serving(place) as server:
+        run = submitted(place, "asker")
+        read_until(server, "waits for a person's answer")
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+    with serving(place) as server:
+        said = read_until(server, "waits for a person's answer")
+        assert f"run_taken_over run={run}; the server that led it has stopped" in said
+        assert "its question was answered" not in said
+        process = f"process {server.pid}"
+        answered = chargehand(place, "answer", run, "red", "--journal", "runs.db").stderr
+    assert "the run has ended: succeeded" in answered or f"{process} on " in answered
+    assert "takes over the run" not in answered  # this process leads it already
+
+
 def leaders(place: Path, run: str) -> list[str]:
     trace = json.loads(chargehand(place, "trace", run, "--journal", "runs.db").stdout)
     return [each["node"] for each in trace["leaders"]]

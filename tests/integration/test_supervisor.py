@@ -297,6 +297,14 @@ async def test_a_hook_that_fails_changes_nothing(caplog: pytest.LogCaptureFixtur
             assert (await boss.run(make_plan(make_task("t", "echo")))).status == "succeeded"
 
 
+def test_a_hook_names_the_kinds_of_events_that_it_hears() -> None:
+    boss = ch.Supervisor([])
+    with pytest.raises(ch.UsageError, match=r"boss\.on: name at least one kind of event"):
+        boss.on()
+    with pytest.raises(ch.UsageError, match="is not a kind of event"):
+        boss.on(ch.Task)  # type: ignore[type-var]  # the mistake is the point
+
+
 async def test_estimates_are_learned_from_past_runs(tmp_path: Path) -> None:
     """With one place, the task with more behind it goes first once the durations are known."""
     order: list[str] = []

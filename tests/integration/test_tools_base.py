@@ -664,6 +664,27 @@ async def test_a_result_can_be_stored_as_a_step_and_read_back() -> None:
     assert result.value == {"when": "2024-01-02", "n": [1, None]}
 
 
+@pytest.mark.parametrize("is_wrapped", [False, True])
+async def test_a_result_of_a_plain_tool_is_read_in_its_thread_and_once(*, is_wrapped: bool) -> None:
+    loop = asyncio.get_running_loop()
+    asked: list[bool] = []
+
+    class Slow:
+        def model_dump(self, *, mode: str) -> object:
+            gate = threading.Event()
+            loop.call_soon_threadsafe(gate.set)
+            asked.append(gate.wait(5))
+            return {"the loop got on": asked[-1]}
+
+    @tool(effect="pure")
+    def look() -> Any:
+        """Look for it."""
+        return ToolResult(Slow()) if is_wrapped else Slow()
+
+    assert (await look.call(HERE, "{}")).value == {"the loop got on": True}
+    assert asked == [True]
+
+
 async def test_a_tool_can_give_a_result_with_a_taint_of_its_own() -> None:
     @tool(untrusted=True)
     def gives() -> ToolResult:

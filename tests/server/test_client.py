@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 import chargehand as ch
-from chargehand.client import Client
+from chargehand.client import Client, event_follower, server_wait
 from chargehand.client.token_sources import find_token
 from chargehand.errors import (
     KeyConflict,
@@ -23,6 +26,7 @@ from chargehand.errors import (
     QuestionTaken,
     ServerRefused,
     ServerUnreachable,
+    UnknownKeyword,
     UnknownRun,
     UsageError,
 )
@@ -56,6 +60,9 @@ async def test_a_run_is_submitted_followed_and_answered(tmp_path: Path) -> None:
             True,
         )
         assert [each["id"] for each in await client.runs()] == [run]
+        assert [each["id"] for each in await client.runs(state="done", limit=5)] == [run]
+        with pytest.raises(UnknownKeyword, match=r"runs takes no 'status'; .*state"):
+            await client.runs(status="succeeded")  # type: ignore[call-arg]  # the typo is the point
         with pytest.raises(KeyConflict, match=f"for run {run} with another plan") as conflict:
             await client.submit(plan_of("clerk", "clerk"), key="once")
         assert conflict.value.run == run
@@ -131,6 +138,8 @@ async def test_a_run_is_paused_changed_and_read(tmp_path: Path) -> None:
         await served.until(run, "waiting")
         await client.pause(run, "lunch")
         await served.until(run, "paused")
+        with pytest.raises(ServerRefused, match="give at least one of money, tokens and calls"):
+            await client.change_budget(run)
         await client.change_budget(run, calls=10)
         assert (await served.get(f"runs/{run}/cost"))["budget"]["calls"] == 10
         assert (await served.get(f"runs/{run}/snapshot"))["run"]["limits"]["calls"] == 10
@@ -162,6 +171,15 @@ async def test_a_run_is_paused_changed_and_read(tmp_path: Path) -> None:
         assert {"RunPaused", "BudgetChanged", "RunUnpaused"} <= kinds
         cost = await client.cost(run)
         assert cost.usage["calls"] == 1
+        assert cost.usage["money"] is None, "no price list has this model"
+        assert cost.unpriced == ("scripted:model",)
+        costs = [row["usage"]["money"] for row in (*cost.by_worker, *cost.by_model)]
+        assert sorted(costs, key=str) == [0.0, None, None], "only a function costs nothing"
+        snapshot = await served.get(f"runs/{run}/snapshot")
+        rows = {row["id"]: row["cost"] for row in snapshot["tasks"]}
+        assert (snapshot["run"]["cost"], rows["w"], rows["q"]) == (None, None, 0.0)
+        same = await served.get(f"compare?a={run}&b={run}")
+        assert same["money"] == {"a": None, "b": None}
         assert "w" in {each["task"] for each in cost.by_task}
         trace = await client.trace(run)
         assert (trace["run"], trace["status"]) == (run, "succeeded")
@@ -381,3 +399,203 @@ def test_the_library_loads_no_web_framework() -> None:
     code = "import sys, chargehand, chargehand.cli, chargehand.client; print([m for m in ('fastapi', 'uvicorn', 'starlette') if m in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+# servers that are none
+
+
+@asynccontextmanager
+async def lying(*replies: bytes) -> AsyncIterator[Client]:
+    """A client of a server that gives these replies, one for each connection, and the last one ever after."""
+    left = list(replies)
+
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(left.pop(0) if len(left) > 1 else left[0])
+        writer.close()
+
+    server = await asyncio.start_server(reply, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Client(f"http://127.0.0.1:{port}", token="x" * 20) as client:
+        yield client
+
+
+def http(status: int, body: bytes, kind: str = "application/json", more: str = "") -> bytes:
+    head = f"HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{more}Connection: close\r\n\r\n"
+    return head.encode() + body
+
+
+def stream(body: bytes) -> bytes:
+    return http(200, body, "text/event-stream")
+
+
+DEEP = b"[" * 20_000
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "fact"),
+    [
+        (200, b"null", "answered 200 with JSON of another form"),
+        (200, b"[]", "answered 200 with JSON of another form"),
+        (200, b"{}", "missing required field `id`"),
+        (200, b'{"id":5}', "Expected `str`, got `int`"),
+        (200, b'{"id":"../../x\\u001b[31m"}', "answered 200 with JSON of another form"),
+        (200, b"", "answered 200 with an empty body"),
+        (200, b"\xff\xfe", "answered 200 with something else than JSON"),
+        (200, b'{"x":' + DEEP, "answered 200 with JSON that is nested too deep"),
+        (204, b"", "answered 204 with an empty body"),
+        (400, b'{"error":["x"]}', "answered 400 with JSON of another form"),
+        (404, b'{"error":5}', "answered 404 with JSON of another form"),
+        (404, b'{"error":{"kind":"UnknownRun","message":null}}', "Expected `str`, got `null`"),
+        (429, b"", "answered 429 with an empty body"),
+        (502, b"<html>", "answered 502 with something else than JSON"),
+    ],
+)
+async def test_a_reply_of_another_server_is_refused_with_the_address_and_the_fact(
+    status: int, body: bytes, fact: str
+) -> None:
+    async with lying(http(status, body)) as client:
+        with pytest.raises(ServerRefused) as refused:
+            await client.submit("Show one thing")
+        assert str(refused.value).startswith(client.url)
+        assert fact in str(refused.value)
+        assert refused.value.status == status
+
+
+async def test_every_call_refuses_replies_of_another_form() -> None:
+    for body in (b"null", b"5", b'{"runs":5,"questions":[{}],"plan":5,"by_worker":null}'):
+        async with lying(http(200, body)) as client:
+            for call in (
+                client.result("r1"),
+                client.runs(),
+                client.snapshot("r1"),
+                client.cost("r1"),
+                client.plan("r1"),
+                client.questions("r1"),
+                client.retry("r1"),
+            ):
+                with pytest.raises(ServerRefused, match="with JSON of another form"):
+                    await call
+    plan = b'{"plan":{"goal":"x","tasks":5},"version":1,"etag":"1"}'
+    async with lying(http(200, plan)) as client:
+        with pytest.raises(ServerRefused, match="a plan that cannot be read"):
+            await client.plan("r1")
+
+
+async def test_a_redirect_is_refused_and_names_where_it_leads() -> None:
+    async with lying(http(307, b"", more="Location: https://ops.example/x\r\n")) as client:
+        for call in (client.runs(), client.wait("r1")):
+            with pytest.raises(ServerRefused, match=r"a redirect to 'https://ops\.example/x'"):
+                await call
+
+
+async def test_facts_of_an_error_that_are_missing_leave_its_words() -> None:
+    told = {"error": {"kind": "KeyConflict", "message": "the key is taken", "hint": "use another"}}
+    async with lying(http(409, json.dumps(told).encode())) as client:
+        with pytest.raises(ServerRefused, match="the key is taken; use another") as refused:
+            await client.submit("Show one thing", key="once")
+        assert (refused.value.status, refused.value.kind) == (409, "KeyConflict")
+
+
+@pytest.mark.parametrize(
+    ("reply", "fact"),
+    [
+        (http(200, b"null"), "application/json instead of a stream of events"),
+        (http(204, b""), "instead of a stream of events"),
+        (stream(b"data: junk\n\n"), "a stream of something else than JSON"),
+        (stream(b"data: \xff\xfe\n\n"), "a stream of something else than JSON"),
+        (stream(b"data: null\n\n"), "a stream of JSON of another form"),
+        (stream(b'data: [{"x":' + DEEP + b"\n\n"), "nested too deep"),
+        (stream(b'data: [{"kind":"RunFinished"}]\n\n'), "events without a number or a kind"),
+        (stream(b'data: [{"kind":"x","seq":"1"}]\n\n'), "events without a number or a kind"),
+    ],
+)
+async def test_a_stream_of_something_else_is_refused(reply: bytes, fact: str) -> None:
+    async with lying(reply) as client:
+        with pytest.raises(ServerRefused) as refused:
+            await client.wait("r1")
+        assert str(refused.value).startswith(client.url)
+        assert fact in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "fact"),
+    [
+        (b"", "cannot be reached: Server disconnected"),
+        (b"\0\1\2", "cannot be reached: Bad status line"),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", "cannot be reached"),
+        (stream(b": chargehand\n\n"), "before the run had ended"),
+        (stream(b"event: bye\ndata: {}\n\n"), "before the run had ended"),
+        (stream(b'event: x\ndata: {"kind":"RunFinished"}\n\n'), "before the run had ended"),
+    ],
+)
+async def test_a_stream_that_tells_nothing_is_warned_of_and_given_up(
+    reply: bytes, fact: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(event_follower, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(event_follower, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(server_wait, "LATE", 0.01)
+    async with lying(reply) as client:
+        with pytest.raises(ServerUnreachable) as lost:
+            await client.wait("r1")
+    assert fact in str(lost.value)
+    assert "\n" not in str(lost.value)
+    (said,) = [line.getMessage() for line in caplog.records if line.name == "chargehand"]
+    assert said.startswith(f"server_waits for=the events of run r1 why={client.url} ")
+    assert said.endswith("Ctrl-C ends this wait, not the run")
+
+
+async def test_events_that_come_again_are_handed_on_once_and_reset_the_tries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_follower, "FIRST_WAIT", 0.0)
+    first = b'id: 1\ndata: [{"kind":"RunRequested","seq":1}]\n\n'
+    second = b'id: 2\ndata: [{"kind":"RunFinished","seq":2}]\n\nevent: end\ndata: {}\n\n'
+    vain = [b""] * (event_follower.MOST_TRIES - 1)
+    async with lying(*vain, stream(first), *vain, stream(first + second)) as client:
+        assert [event["seq"] async for event in client.events("r1")] == [1, 2]
+
+
+async def test_a_reply_that_is_late_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server_wait, "LATE", 0.0)
+    is_said = asyncio.Event()
+
+    class Said(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            is_said.set()
+
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await is_said.wait()
+        writer.write(http(200, b'{"runs":[]}'))
+        writer.close()
+
+    handler = Said()
+    logging.getLogger("chargehand").addHandler(handler)
+    try:
+        async with await asyncio.start_server(reply, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            async with Client(url, token="x" * 20) as client:
+                assert await client.runs() == []
+    finally:
+        logging.getLogger("chargehand").removeHandler(handler)
+    assert f"for=the reply to GET runs why={url} has not replied; the wait ends" in caplog.text
+
+
+def test_a_token_file_that_is_no_file_or_too_large_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(2**30)
+    for path, fact in (
+        (tmp_path / "pipe", "is a pipe, not a regular file"),
+        (Path("/dev/zero"), "is a device, not a regular file"),
+        (tmp_path, "is a folder, not a regular file"),
+        (large, "is larger than 1.0 MB"),
+    ):
+        with pytest.raises(UsageError, match=fact):
+            find_token("http://127.0.0.1:8642", token_file=path)
+        if path != large:
+            with pytest.raises(UsageError, match=fact):
+                Client("https://127.0.0.1:8642", token="x", ca_file=path)

@@ -178,14 +178,21 @@ async def test_a_stream_from_beyond_the_last_event_ends(tmp_path: Path) -> None:
             assert reply.body.strip().splitlines()[-2] == end, (path, reply.body)
 
 
-async def test_a_run_that_has_ended_is_not_paused_and_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_run_that_has_ended_refuses_every_command_alike_and_stays_as_it_is(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         run = await served.submit(task("a"))
         await served.until(run, "succeeded")
-        for what in ("pause", "unpause"):
-            reply = await served.post(f"runs/{run}/{what}")
-            assert (reply.status, reply.kind) == (409, "RunEnded")
+        for what, given in (
+            ("pause", {}),
+            ("unpause", {}),
+            ("steer", {"note": "faster"}),
+            ("budget", {"money": 5}),
+            ("resume", {}),
+        ):
+            reply = await served.post(f"runs/{run}/{what}", given)
+            assert (reply.status, reply.kind) == (409, "RunEnded"), what
             assert reply.json["state"] == "succeeded"
+            assert "in a new run" in reply.json["error"]["hint"]
         for body in ({}, {"answer_now": True}):
             reply = await served.post(f"runs/{run}/cancel", body)
             assert (reply.status, reply.json) == (200, {"id": run, "state": "succeeded"})

@@ -7,17 +7,22 @@ one is about something that is there: what is drawn for an id leads nowhere but 
 import asyncio
 import json
 import os
+import re
 import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from chargehand.server.http.run_views import GROUPS, STATES
 from tests.server.conftest import Served, serving, task
+
+PAGE = (Path(__file__).parents[2] / "docs" / "http_api.md").read_text(encoding="utf-8")
 
 #: what a path may name beside a run and a question
 THERE = {"task": "a", "call": "3", "name": "clerk", "key": "k"}
@@ -104,6 +109,51 @@ def test_no_request_that_fits_the_document_breaks_the_server(served: Served) -> 
     print(f"{tried} requests: {sorted(replies.items())}")
     assert tried > 30 * EXAMPLES / 4
     assert replies[200] > tried / 10, "what is there is found"
+
+
+def documented_bodies() -> dict[str, tuple[set[str], set[str]]]:
+    """By route: the required and the optional fields that docs/http_api.md names."""
+    section = PAGE.partition("### Request bodies")[2].partition("###")[0]
+    rows = re.findall(r"^\| `((?:POST|PUT) [^`]+)` \|([^|]*)\|([^|]*)\|$", section, re.MULTILINE)
+    return {route: (_named(required), _named(optional)) for route, required, optional in rows}
+
+
+def _named(cell: str) -> set[str]:
+    """The fields in a cell; what stands in brackets explains them."""
+    return set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", cell)))
+
+
+def test_the_documentation_names_the_fields_of_every_body(served: Served) -> None:
+    document = served.web.guard._app.openapi()  # type: ignore[attr-defined]  # the FastAPI application
+    schemas = document["components"]["schemas"]
+    found, without = {}, set()
+    for path, methods in document["paths"].items():
+        for method in methods.keys() & {"post", "put"}:
+            route = f"{method.upper()} {path.removeprefix('/api/v1/')}"
+            body = methods[method].get("requestBody")
+            if body is None:
+                without.add(route)
+                continue
+            name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+            required = set(schemas[name].get("required", []))
+            found[route] = (required, set(schemas[name]["properties"]) - required)
+    told = documented_bodies()
+    start = PAGE.partition("### Start a run")[2].partition("###")[0]
+    told["POST runs"] = (set(), set(re.findall(r"^\| `(\w+)` \|", start, re.MULTILINE)))
+    assert told == found
+    (sentence,) = re.findall(r"^(`POST .*) have no body\.$", PAGE, re.MULTILINE)
+    assert set(re.findall(r"`([^`]+)`", sentence)) == without
+
+
+def test_the_documentation_names_every_state_and_group_of_runs() -> None:
+    section = PAGE.partition("### List runs")[2].partition("###")[0]
+    states, _, groups = section.partition("| group |")
+    named = [re.findall(r"`(\w+)`", cell) for cell in re.findall(r"^\|([^|]+)\|", states, re.M)]
+    assert {each for cell in named for each in cell} == {"state", *STATES}
+    rows = dict(re.findall(r"^\| `(\w+)` \|([^|:;]*)", groups, re.MULTILINE))
+    assert {group: set(re.findall(r"`(\w+)`", row)) for group, row in rows.items()} == {
+        group: set(states) for group, states in GROUPS.items()
+    }
 
 
 def test_the_document_names_every_route_and_its_errors(served: Served) -> None:

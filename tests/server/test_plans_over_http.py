@@ -194,6 +194,9 @@ async def test_a_note_has_the_plan_written_again_and_a_rejection_ends_the_run(
         assert (await served.post(f"runs/{run}/plan/reject")).status == 200
         done = await served.until(run, "failed")
         assert "a person rejected the plan" in done["tasks"][0]["error"]["message"]
+        view = await served.get(f"runs/{run}/plan")
+        assert (view["plan"], view["review"]) == (None, None)
+        assert [each["id"] for each in view["refused"]["plan"]["tasks"]] == ["t1", "t2"]
 
 
 async def test_an_edited_plan_with_faults_is_refused_with_all_of_them(tmp_path: Path) -> None:

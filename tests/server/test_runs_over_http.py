@@ -371,6 +371,36 @@ async def test_a_task_over_items_asks_while_they_do_and_its_estimate_counts_them
         await served.post(f"runs/{run}/cancel", {})
 
 
+async def test_a_task_is_expected_to_take_what_its_own_worker_took_before(tmp_path: Path) -> None:
+    """Before, a task of a worker that had done nothing yet counted as long as those of the others."""
+    async with serving(tmp_path) as served:
+        await served.until(await served.submit(task("a")), "succeeded")
+        run = await served.submit(
+            task("ask", "asker"), task("known", "clerk", "ask"), task("b", "failing", "ask")
+        )
+        snapshot = await served.until(run, "waiting")
+        assert set(snapshot["estimates"]) == {"known"}
+        await served.post(f"runs/{run}/cancel", {})
+
+
+async def test_the_calls_of_one_task_are_found_among_those_of_a_run(tmp_path: Path) -> None:
+    @ch.worker("stepper", "Works in steps")
+    async def stepper(brief: ch.Brief) -> str:
+        for n in range(3):
+            await brief.step(f"count {n}", asyncio.sleep, 0)
+        return "counted"
+
+    boss = ch.Supervisor([stepper], journal=tmp_path / "runs.db")
+    async with serving(tmp_path, boss=boss) as served:
+        run = await served.submit(task("a", "stepper"), task("b", "stepper"))
+        await served.until(run, "succeeded")
+        assert len((await served.get(f"runs/{run}/calls"))["calls"]) == 6
+        found = await served.get(f"runs/{run}/calls?task=b&limit=2")
+        assert [each["task"] for each in found["calls"]] == ["b", "b"]
+        rest = await served.get(f"runs/{run}/calls?task=b&after={found['next']}")
+        assert [each["task"] for each in rest["calls"]] == ["b"]
+
+
 async def test_partial_runs_are_not_counted_as_failed(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         part = await served.submit(task("a"), task("b", "failing"))
@@ -383,6 +413,50 @@ async def test_partial_runs_are_not_counted_as_failed(tmp_path: Path) -> None:
             assert [each["id"] for each in found["runs"]] == runs[:1]
             assert found["fitting"] == len(runs)
             assert (found["counts"]["failed"], found["counts"]["partial"]) == (1, 1)
+
+
+async def test_a_filter_that_names_nothing_is_refused_with_what_it_may_name(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        done = await served.submit(task("a"))
+        await served.until(done, "succeeded")
+        failed = await served.submit(task("a", "failing"))
+        await served.until(failed, "failed")
+        for state, runs in (
+            ("done", [done]),
+            ("succeeded", [done]),
+            ("ended", [failed, done]),
+            ("done,failed", [failed, done]),
+            ("submitted", []),
+        ):
+            found = await served.get(f"runs?state={state}")
+            assert [each["id"] for each in found["runs"]] == runs, state
+            assert (found["counts"]["done"], found["counts"]["ended"]) == (1, 2)
+        reply = await served.call("GET", "runs?state=done,foo")
+        assert (reply.status, reply.kind) == (422, "InvalidRequest")
+        error = reply.json["error"]
+        assert error["message"] == "state: 'foo' is not a state of a run"
+        assert "needs, partial, failed, done, ended, submitted, planning" in error["hint"]
+        reply = await served.call("GET", "runs?status=succeeded")
+        assert (reply.status, reply.json["error"]["message"]) == (
+            *(422, "'status' is not a parameter of this route"),
+        )
+        assert reply.json["error"]["hint"] == "it takes state, q, before, limit"
+        reply = await served.call("GET", f"runs/{done}/cost?full=1")
+        assert reply.json["error"]["hint"] == "it takes none"
+
+
+async def test_a_body_with_a_field_that_is_not_known_is_refused_with_the_fields_that_are(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path) as served:
+        for path, body, hint in (
+            ("questions/q/answer", {"answer": "red"}, "the body: text, choice, approve, arguments"),
+            ("runs/r/steer", {}, "the body: note (required), key"),
+            ("runs", {"limits": {"mony": 1}}, "limits: money, tokens, calls, time"),
+        ):
+            reply = await served.post(path, body)
+            assert (reply.status, reply.kind) == (422, "InvalidBody")
+            assert reply.json["error"]["hint"] == f"the fields of {hint}"
 
 
 async def test_items_take_from_the_first_start_to_the_last_end_and_work_under_way_counts(

@@ -8,9 +8,16 @@ import type { Answered, Question } from "./types";
 
 export const UNDO_SECONDS = 5;
 
+/** A request that answers a question. */
+interface AnswerRequest {
+  path: string;
+  body: Record<string, unknown>;
+}
+
 export interface PendingAnswer {
   question: Question;
   text: string;
+  request: AnswerRequest;
   /** Milliseconds when it is sent. */
   dueAt: number;
   error: string;
@@ -27,7 +34,10 @@ export const told = signal<{ question: Question; answered: Answered }[]>([]);
 const TOLD_SECONDS = 12;
 
 const timers = new Map<string, ReturnType<typeof setTimeout>>();
-const answerPath = (id: string): string => `questions/${encodeURIComponent(id)}/answer`;
+const plainRequest = (id: string, text: string): AnswerRequest => ({
+  path: `questions/${encodeURIComponent(id)}/answer`,
+  body: { text },
+});
 
 export function draftOf(id: string): string {
   return recall(`draft.${id}`) ?? "";
@@ -38,14 +48,20 @@ export function keepDraft(id: string, text: string): void {
 }
 
 /** Send this answer in five seconds, unless it is taken back. */
-export function answerSoon(question: Question, text: string): void {
+export function answerSoon(
+  question: Question,
+  text: string,
+  request: AnswerRequest = plainRequest(question.id, text),
+): void {
   const rest = pending.value.filter((each) => each.question.id !== question.id);
-  pending.value = [...rest, { question, text, dueAt: Date.now() + UNDO_SECONDS * 1000, error: "" }];
+  const dueAt = Date.now() + UNDO_SECONDS * 1000;
+  const answer = { question, text, request, dueAt, error: "" };
+  pending.value = [...rest, answer];
   announcement.value = `Answer ${text} is sent in ${UNDO_SECONDS} seconds. Undo is possible.`;
   clearTimeout(timers.get(question.id));
   timers.set(
     question.id,
-    setTimeout(() => void send(question, text), UNDO_SECONDS * 1000),
+    setTimeout(() => void send(answer), UNDO_SECONDS * 1000),
   );
 }
 
@@ -60,23 +76,24 @@ export function sendNow(id: string): void {
   const found = pending.value.find((each) => each.question.id === id);
   if (!found) return;
   clearTimeout(timers.get(id));
-  void send(found.question, found.text);
+  void send(found);
 }
 
-async function send(question: Question, text: string): Promise<void> {
+async function send({ question, text, request }: PendingAnswer): Promise<void> {
   timers.delete(question.id);
   const settled = () => {
     pending.value = pending.value.filter((each) => each.question.id !== question.id);
     keepDraft(question.id, "");
   };
   try {
-    await post(answerPath(question.id), { text });
+    await post(request.path, request.body);
     settled();
     sent.value = { ...sent.value, [question.id]: text };
     announcement.value = "The answer was sent.";
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    if (error.status === 409) {
+    // A plan may also be refused with 409 because it was changed meanwhile: then nobody has answered.
+    if (error.status === 409 && error.kind === "QuestionTaken") {
       settled();
       const first = error.body as Partial<Answered>;
       tell(question, {
@@ -110,9 +127,10 @@ export function dismiss(id: string): void {
 export function hearAnswers(): void {
   effect(() => {
     const question = justAnswered.value;
-    // Plans have a page of their own, which shows what was decided.
-    if (!question?.answered || question.kind === "plan" || sent.peek()[question.id] !== undefined) return;
+    if (!question?.answered || sent.peek()[question.id] !== undefined) return;
     const isPending = pending.peek().some((each) => each.question.id === question.id);
+    // Plans have a page of their own, which shows what was decided.
+    if (question.kind === "plan" && !isPending) return;
     if (isPending && !timers.has(question.id)) return; // the answer of this page, on its way
     clearTimeout(timers.get(question.id));
     timers.delete(question.id);
@@ -126,12 +144,12 @@ export function sendOnLeave(): void {
   addEventListener("pagehide", () => {
     for (const each of pending.value) {
       if (!timers.has(each.question.id)) continue;
-      void fetch(apiUrl(answerPath(each.question.id)), {
+      void fetch(apiUrl(each.request.path), {
         method: "POST",
         keepalive: true,
         credentials: "same-origin",
         headers: { "Content-Type": "application/json", "X-Chargehand": "1" },
-        body: JSON.stringify({ text: each.text }),
+        body: JSON.stringify(each.request.body),
       });
     }
   });

@@ -56,6 +56,12 @@ export function money(value: number | null | undefined): string {
   return `$${value.toFixed(value < 1 ? 3 : 2)}`;
 }
 
+/** What models have cost: "unknown" (null) where no price list knows any of them, "–" where none was asked. */
+export function cost(value: number | null | undefined): string {
+  if (value === null) return "unknown";
+  return value ? money(value) : "–";
+}
+
 /** Bytes: "312 B", "4.1 kB", "2.0 MB". */
 export function bytes(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";

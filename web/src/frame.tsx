@@ -10,7 +10,7 @@ import { Glyph, Logo, StateIcon, TaskStateLabel } from "./icons";
 import { useKeys } from "./keys";
 import { connection, dataAt, retryNow, useModel } from "./live";
 import { taskName } from "./names";
-import { questionWords } from "./question_card";
+import { answerWords, questionWords } from "./question_card";
 import { go, href, type Page, route } from "./router";
 import {
   announcement,
@@ -299,7 +299,8 @@ function Toasts() {
       {told.value.map(({ question, answered }) => (
         <div class="toast" key={`told ${question.id}`} role="status">
           <span>
-            {taskName(question.task)} was answered by {clean(answered.by)}: “{oneLine(answered.text, 60)}”
+            {taskName(question.task)} was answered by {clean(answered.by)}:{" "}
+            {answerWords(question, answered.text)}
           </span>
           <Button onClick={() => dismiss(question.id)}>Close</Button>
         </div>
@@ -317,7 +318,10 @@ function Toasts() {
             ) : (
               <>
                 <span>
-                  Answer “{oneLine(each.text, 60)}” is sent in {Math.min(left, UNDO_SECONDS)} s
+                  {each.question.kind === "plan"
+                    ? "The rejection of the plan"
+                    : `Answer “${oneLine(each.text, 60)}”`}{" "}
+                  is sent in {Math.min(left, UNDO_SECONDS)} s
                 </span>
                 <Button onClick={() => undo(each.question.id)}>Undo</Button>
                 <Button onClick={() => sendNow(each.question.id)}>Send now</Button>

@@ -1,4 +1,4 @@
-// Keys of the whole page. A page adds its own while it is shown; none work inside fields.
+// Keys of the whole page. A page adds its own while it is shown; none work where text is typed.
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { keysOn } from "./session";
@@ -15,17 +15,31 @@ export function keyName(event: Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey"
   return event.ctrlKey || event.metaKey ? `Ctrl+${key.length === 1 ? key.toLowerCase() : key}` : key;
 }
 
-export function isField(target: EventTarget | null): boolean {
-  if (!(target instanceof HTMLElement)) return false;
-  return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
+/** What an element does with keys: its tag, and of an input its type. */
+export type Focused = Pick<HTMLElement, "tagName" | "isContentEditable"> & { type?: string };
+
+/** Inputs that take no text. They keep the focus after a click, and must not keep the keys. */
+const NOT_TYPED = ["checkbox", "radio", "range", "button", "submit", "reset", "file", "color"];
+/** Of those, the ones that Space or Enter acts on. */
+const PRESSED = ["checkbox", "radio", "button", "submit", "reset", "file", "color"];
+
+/** Whether letters go into what is focused. A list to choose from is searched by typing. */
+export function isField({ tagName, isContentEditable, type }: Focused): boolean {
+  if (tagName === "INPUT") return !NOT_TYPED.includes(type ?? "text");
+  return isContentEditable || tagName === "TEXTAREA" || tagName === "SELECT";
 }
 
 /** Whether a key means something to what is focused already. */
-function isTaken(event: KeyboardEvent): boolean {
-  const target = event.target;
-  if (!(target instanceof HTMLElement)) return false;
-  const presses = event.key === "Enter" || event.key === " ";
-  return presses && ["BUTTON", "A", "SUMMARY"].includes(target.tagName);
+export function isTaken(key: string, { tagName, type }: Focused): boolean {
+  if (key !== "Enter" && key !== " ") return false;
+  return (
+    ["BUTTON", "A", "SUMMARY"].includes(tagName) || (tagName === "INPUT" && PRESSED.includes(type ?? ""))
+  );
+}
+
+/** Whether a key stays with what is focused, instead of acting on the page. */
+function staysInside({ target, key }: KeyboardEvent): boolean {
+  return target instanceof HTMLElement && (isField(target) || isTaken(key, target));
 }
 
 export function listenToKeys(): void {
@@ -33,7 +47,7 @@ export function listenToKeys(): void {
     if (event.defaultPrevented || event.altKey || event.isComposing) return;
     const name = keyName(event);
     const isCommand = name.startsWith("Ctrl+");
-    if (!isCommand && name !== "Escape" && (isField(event.target) || !keysOn.value || isTaken(event))) return;
+    if (!isCommand && name !== "Escape" && (!keysOn.value || staysInside(event))) return;
     if (!isCommand && document.querySelector("dialog[open]")) return;
     const whole = prefix ? `${prefix} ${name}` : name;
     prefix = "";

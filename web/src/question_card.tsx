@@ -227,7 +227,8 @@ function Ways({ question }: { question: Question }) {
   const numbered = question.choices;
   // Only what the supervisor recommends stands out. What counts if nobody answers is no recommendation.
   const pick = hasPick(question) ? question.default : null;
-  const keyed = isNumbered(numbered) ? 9 : 0;
+  // A key answers only the question that the URL names: beside a graph, or among others, it could be meant for another.
+  const keyed = isNumbered(numbered) && route.value.query.question === question.id ? 9 : 0;
   const map = Object.fromEntries(
     numbered.slice(0, keyed).map((choice, index) => [String(index + 1), () => send(choice)]),
   );

@@ -135,10 +135,18 @@ export function hasFailures(model: RunModel): boolean {
 /** What the results of a run lack: tasks that failed, and, without a kind, what is missing in tasks that were done. */
 export function lackingIn(model: RunModel): { task: string; kind: string | null; text: string }[] {
   return [...model.tasks.values()].flatMap((row): { task: string; kind: string | null; text: string }[] => {
-    if (row.state === "failed")
-      return [{ task: row.id, kind: row.error?.kind ?? "", text: row.error?.message ?? "" }];
+    if (row.state === "failed") return [causeOf(model, row)];
     return (row.gaps ?? []).map((gap) => ({ task: row.id, kind: null, text: gap }));
   });
+}
+
+/** Why a task failed. A plan that a person rejected is no fault of the planner: it says by whom instead. */
+function causeOf(model: RunModel, row: TaskRow): { task: string; kind: string | null; text: string } {
+  const rejected = [...model.questions.values()].findLast((question) => question.kind === "plan")?.answered;
+  if (row.system && row.error?.kind === "denied" && rejected?.text === "reject")
+    return { task: row.id, kind: null, text: `rejected by ${rejected.by || "a person"}` };
+  const message = (row.error?.message ?? "").replace(/^no plan: /, "");
+  return { task: row.id, kind: row.error?.kind ?? "", text: message };
 }
 
 let generations = 0;
@@ -155,6 +163,12 @@ export function workersIn(model: RunModel): Set<string> {
 /** Seconds that an attempt took. */
 function lengthOf(row: AttemptRow): number {
   return row.ended_at ? (Date.parse(row.ended_at) - Date.parse(row.started_at)) / 1000 : 0;
+}
+
+/** Dollars with these added, as facts/outcome.py says: null once calls were made of which no price is known. */
+function costWith(before: number | null, usage: Usage): number | null {
+  const sum = (before ?? 0) + (usage.money ?? 0);
+  return sum === 0 && (before === null || usage.calls) ? null : sum;
 }
 
 /** The row of a task that has not begun. */
@@ -174,7 +188,7 @@ export function waitingRow(task: PlanTask, needs: string[], phase = 0): TaskRow 
     seconds: null,
     wait_seconds: null,
     tokens: 0,
-    cost: null,
+    cost: 0,
     why: "",
     error: null,
     for_each: task.for_each !== undefined && task.for_each !== null,
@@ -493,18 +507,17 @@ export class RunModel {
   spend(task: string, usage: Usage | undefined): void {
     if (!usage) return;
     const tokens = (usage.tokens_in ?? 0) + (usage.tokens_out ?? 0);
-    const spent = usage.money ?? 0;
-    if (!tokens && !spent && !usage.calls) return;
+    if (!tokens && !usage.money && !usage.calls) return;
     const { run } = this;
     const used = { ...run.usage };
-    for (const [name, amount] of Object.entries(usage) as [keyof Usage, number][])
-      used[name] = (used[name] ?? 0) + amount;
-    this.run = { ...run, tokens: run.tokens + tokens, cost: (run.cost ?? 0) + spent, usage: used };
+    for (const [name, amount] of Object.entries(usage) as [keyof Usage, number | null][])
+      used[name] = (used[name] ?? 0) + (amount ?? 0);
+    this.run = { ...run, tokens: run.tokens + tokens, cost: costWith(run.cost, usage), usage: used };
     const row = this.tasks.get(task);
     if (row)
       this.change(task, {
         tokens: row.tokens + tokens,
-        cost: (row.cost ?? 0) + spent,
+        cost: costWith(row.cost, usage),
       });
   }
 
@@ -556,7 +569,7 @@ export class RunModel {
       seconds: (Date.parse(at) - Date.parse(call.started_at)) / 1000,
       tokens_in: usage.tokens_in ?? 0,
       tokens_out: usage.tokens_out ?? 0,
-      cost: usage.money ?? 0,
+      cost: costWith(0, usage),
       error,
     };
     this.calls[index] = ended;

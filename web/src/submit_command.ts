@@ -41,6 +41,18 @@ export const NOTHING: Draft = {
   without: [],
 };
 
+type Amounts = Pick<Draft, "money" | "tokens" | "minutes">;
+
+const positive = (text: string): string =>
+  !text || (/^\d*\.?\d+$/.test(text) && Number(text) > 0) ? "" : "a number above 0, or nothing";
+const positiveWhole = (text: string): string =>
+  !text || (/^\d+$/.test(text) && Number(text) > 0) ? "" : "a whole number above 0, or nothing";
+
+/** What is wrong with the amounts of a draft; empty where nothing is. With a fault, neither form nor command would do. */
+export function amountFaults({ money, tokens, minutes }: Amounts): Amounts {
+  return { money: positive(money), tokens: positiveWhole(tokens), minutes: positive(minutes) };
+}
+
 /** The command line that does what the form would do. */
 export function commandFor(
   draft: Draft,

@@ -80,6 +80,7 @@ const MARKS = [
   "failed",
   "earlier",
   "asks",
+  "asked",
   "critical",
   "expected",
   "waited",
@@ -397,10 +398,11 @@ export class Timeline {
   private tellMarks(): void {
     const found = new Set<Mark>();
     for (const bar of this.bars) {
-      if (bar.expectedEnd !== null) found.add("expected");
+      if (bar.expectedEnd !== null && (bar.outcome === "expected" || bar.expectedEnd > bar.end))
+        found.add("expected");
       if (bar.readyAt < bar.start - 1) found.add("waited");
-      if (bar.asksUntil !== null) found.add("asks");
-      if (bar.isSuperseded && bar.asksUntil === null) found.add("earlier");
+      if (bar.asksUntil !== null) found.add(bar.state === "needs" ? "asks" : "asked");
+      if (bar.isSuperseded) found.add("earlier");
       else if (bar.outcome !== "expected") {
         if (bar.state === "done" || bar.state === "running" || bar.state === "failed") found.add(bar.state);
         if (this.critical.has(bar.owner)) found.add("critical");
@@ -859,7 +861,8 @@ export class Timeline {
       if (x > right) break;
       const end = Math.max(x + 1, this.toX(bar.end));
       // Bars that fall on one pixel are one bar, unless one of them matters more.
-      if (end - lastX < 0.8 && bar.state === "done" && bar.owner !== this.selected) continue;
+      if (end - lastX < 0.8 && bar.state === "done" && bar.asksUntil === null && bar.owner !== this.selected)
+        continue;
       lastX = end;
       this.drawBar(c, bar, x, end, y);
     }
@@ -888,7 +891,8 @@ export class Timeline {
     c.globalAlpha = isDim ? 0.55 : 1;
     if (bar.asksUntil !== null) this.drawAsking(c, bar, end, this.toX(bar.asksUntil), top);
     if (bar.isSuperseded && bar.owner !== this.selected && bar !== this.hovered) {
-      c.fillStyle = style.border || style.fill;
+      // The supervisor's own finished work is grey, and as slim as this it needs a darker one to be seen.
+      c.fillStyle = bar.isSystem && bar.state === "done" ? p.waiting : style.border || style.fill;
       const left = Math.round(x);
       c.fillRect(left, Math.round(top + (BAR - SLIM) / 2), Math.max(2, Math.round(end) - left - 1), SLIM);
       c.globalAlpha = 1;
@@ -948,25 +952,27 @@ export class Timeline {
     c.globalAlpha = 1;
   }
 
-  /** The time in which a person was asked: a pale box to the moment of the next attempt. */
+  /** The time in which a person was asked: a pale box to the moment of the next attempt, orange while it goes on. */
   private drawAsking(c: CanvasRenderingContext2D, bar: Bar, x: number, end: number, top: number): void {
     const w = end - x - 1;
     if (w < 1) return;
     const p = this.palette;
+    const isOpen = bar.state === "needs";
+    const colour = isOpen ? p.needs : p.ready;
     const alpha = c.globalAlpha;
     c.beginPath();
     c.roundRect(x + 0.5, top + 0.5, w, BAR - 1, Math.min(3, w / 2));
     c.fillStyle = p.panel;
     c.fill();
     c.globalAlpha = alpha * 0.16;
-    c.fillStyle = p.needs;
+    c.fillStyle = colour;
     c.fill();
     c.globalAlpha = alpha;
-    c.strokeStyle = p.needs;
+    c.strokeStyle = colour;
     c.lineWidth = 1;
     c.stroke();
     const font = `11px ${p.font}`;
-    const words = `${taskName(bar.task)} ${bar.isSuperseded ? "asked" : "asks"} a person`;
+    const words = `${taskName(bar.task)} ${isOpen ? "asks" : "asked"} a person`;
     if (w < 60) return;
     const fitting = this.text.fit(words, font, w - 10);
     c.font = font;

@@ -57,7 +57,6 @@ const OUTCOME_STATES: Partial<Record<string, TaskState>> = {
   preempted: "cancelled",
   parked: "cancelled",
   running: "running",
-  needs: "needs",
 };
 
 /** All attempts in order of their start, then what is expected of the tasks that have not begun. */
@@ -117,6 +116,12 @@ function askedUntil(task: TaskRow | undefined, end: number, now: number): number
   return Math.max(settled, end);
 }
 
+/** How an attempt is drawn that has asked a person: one is needed only while its task still asks. */
+function stateOfAsking(task: TaskRow | undefined, isEnded: boolean): TaskState {
+  if (task?.state === "failed") return "failed";
+  return task?.state === "needs" && !isEnded ? "needs" : "done";
+}
+
 export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: number): Bar {
   const owner = facts.tasks.has(each.task) ? each.task : each.task.replace(/\[\d+\]$/, "");
   const task = facts.tasks.get(owner);
@@ -127,6 +132,7 @@ export function barOf(each: AttemptRow, facts: TimelineFacts, lastAttempt: numbe
   const estimate = facts.estimates[each.task];
   const waited = isLast && owner === each.task ? (task?.wait_seconds ?? 0) : 0;
   let state = OUTCOME_STATES[each.outcome] ?? "cancelled";
+  if (each.outcome === "needs") state = isLast ? stateOfAsking(task, facts.isEnded) : "done";
   if (isLast && task && (task.state === "needs" || task.state === "retrying") && isOpen) state = task.state;
   return {
     task: each.task,
@@ -155,6 +161,14 @@ export interface Forecast {
   bars: Bar[];
   /** When the last task should end; null: of some task it is not known how long it takes. */
   end: number | null;
+  /** Milliseconds by which the task that is latest should have ended already. */
+  overrun: number;
+}
+
+/** Seconds that are left by a forecast, or that it has proved wrong: late by more than was left. Null: not known. */
+export function leftIn({ end, overrun }: Forecast, now: number): number | "late" | null {
+  if (end === null) return null;
+  return overrun > 0 && overrun >= end - now ? "late" : (end - now) / 1000;
 }
 
 /** With fewer tasks, what is expected is worked out anew as soon as one has ended. */
@@ -164,8 +178,9 @@ export const FEW_TASKS = 1000;
 export function forecastOf(facts: TimelineFacts): Forecast {
   const { now } = facts;
   const typical = typicalSeconds(facts);
-  const secondsOf = (task: TaskRow) =>
-    facts.estimates[task.id] ?? typical.get(task.worker) ?? typical.get("");
+  const known = (task: TaskRow) => facts.estimates[task.id] ?? typical.get(task.worker);
+  // What other workers took is enough to draw a bar, and too little to tell when the run ends.
+  const secondsOf = (task: TaskRow) => known(task) ?? typical.get("");
   const slots = new Slots(facts.cap);
   const slotsOf = new Map<string, Slots>();
   const workerSlots = (worker: string): Slots => {
@@ -175,10 +190,11 @@ export function forecastOf(facts: TimelineFacts): Forecast {
   };
   const ends = new Map<string, number>();
   let end: number | null = now;
-  const settle = (task: TaskRow, at: number, seconds: number | undefined) => {
+  const settle = (task: TaskRow, at: number) => {
     ends.set(task.id, at);
-    end = seconds === undefined || end === null ? null : Math.max(end, at);
+    end = known(task) === undefined || end === null ? null : Math.max(end, at);
   };
+  let overrun = 0;
   const bars: Bar[] = [];
   const ordered = readyOrder(facts.tasks);
   const open = facts.attempts.filter((each) => each.ended_at === null && !each.worker.startsWith("@"));
@@ -189,8 +205,10 @@ export function forecastOf(facts: TimelineFacts): Forecast {
     const ofItems = task.for_each && task.started_at ? Date.parse(task.started_at) : now;
     // One that asks or is tried again begins anew.
     const since = begun.get(task.id) ?? (task.state === "running" ? ofItems : now);
-    const till = Math.max(now, since + (seconds ?? 0) * 1000);
-    settle(task, till, seconds);
+    const due = since + (seconds ?? 0) * 1000;
+    const till = Math.max(now, due);
+    settle(task, till);
+    if (known(task) !== undefined) overrun = Math.max(overrun, now - due);
     // Without a bar, its next attempt would look like idle time.
     if (task.state !== "running" && !begun.has(task.id) && seconds !== undefined)
       bars.push(expectedBar(task, now, till));
@@ -209,10 +227,10 @@ export function forecastOf(facts: TimelineFacts): Forecast {
     const till = start + (seconds ?? 0) * 1000;
     slots.take(till);
     ofWorker.take(till);
-    settle(task, till, seconds);
+    settle(task, till);
     if (seconds !== undefined) bars.push(expectedBar(task, start, till));
   }
-  return { bars, end };
+  return { bars, end, overrun };
 }
 
 function expectedBar(task: TaskRow, start: number, end: number): Bar {

@@ -50,6 +50,7 @@ export interface RunRow {
   tasks: TaskCounts;
   speedup: number | null;
   tokens: number;
+  /** Dollars; null: unknown. */
   cost: number | null;
   questions: number;
   priority: number;
@@ -63,7 +64,8 @@ export interface Usage {
   tokens_in?: number;
   tokens_out?: number;
   cache_read?: number;
-  money?: number;
+  /** Null: calls were made, and no price list knows what any of them cost. */
+  money?: number | null;
 }
 
 export interface Limits {
@@ -137,7 +139,7 @@ export interface AttemptRow {
   calls: number;
   wait_seconds?: number;
   tokens?: number;
-  cost?: number;
+  cost?: number | null;
   error?: string;
   /** Of a task with `for_each`: the item, in a few words. */
   item?: string;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { changeWords, shareWords } from "../src/pages/compare";
+import { changeIn, changeWords, shareWords } from "../src/pages/compare";
 
 describe("how two runs differ", () => {
   it("is a share, unless it rounds to nothing", () => {
@@ -17,5 +17,12 @@ describe("how two runs differ", () => {
     expect(changeWords("removed", { a: "done", b: null })).toBe("only in the first");
     expect(changeWords("removed", { a: "done", b: "cancelled" })).toBe("taken out of the second plan");
     expect(changeWords("changed", { a: "done", b: "done" })).toBe("changed");
+  });
+});
+
+describe("the change of a figure", () => {
+  it("is not told where one of the two is unknown", () => {
+    expect([changeIn(2, 3), changeIn(2, 2), changeIn(0, 2)]).toEqual(["+50 %", "the same", "–"]);
+    expect([changeIn(null, 2), changeIn(0, null), changeIn(null, null)]).toEqual(["–", "–", "–"]);
   });
 });

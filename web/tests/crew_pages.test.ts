@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { chosenWorkers } from "../src/pages/new_run";
 import { waitOf } from "../src/pages/workers";
-import { commandFor } from "../src/submit_command";
+import { amountFaults, commandFor } from "../src/submit_command";
 
 describe("the workers of a new run", () => {
   const draft = { request: "Do it", money: "", tokens: "", minutes: "", review: false, priority: "" };
@@ -39,5 +39,18 @@ describe("what calls to a provider wait for", () => {
     expect(waitOf({ ...idle, waiting: 2 })).toBe("its rate limit");
     expect(waitOf({ ...idle, breaker: "open", trouble: "502" })).toBe("it serves no call: 502");
     expect(waitOf({ ...idle, shut: 30, breaker: "open" })).toBe("it may be called again in 30 s");
+  });
+});
+
+describe("the amounts of a new run", () => {
+  it("are numbers above 0, and tokens come whole", () => {
+    const amounts = (text: string) =>
+      Object.values(amountFaults({ money: text, tokens: text, minutes: text }));
+    const [fault, whole] = ["a number above 0, or nothing", "a whole number above 0, or nothing"];
+    expect(amounts("")).toEqual(["", "", ""]);
+    expect(amounts("20")).toEqual(["", "", ""]);
+    expect(amounts("0.5")).toEqual(["", whole, ""]);
+    for (const text of ["-5", "0", "abc", "1e3", "0x10", "1,5", "Infinity"])
+      expect(amounts(text), text).toEqual([fault, whole, fault]);
   });
 });

@@ -5,6 +5,7 @@ import {
   bytes,
   callTime,
   clean,
+  cost,
   count,
   duration,
   money,
@@ -83,6 +84,7 @@ describe("words and numbers", () => {
   it("of amounts", () => {
     expect([0, 999, 1234, 56_789, 1_234_567].map(count)).toEqual(["0", "999", "1,234", "56.8k", "1.2M"]);
     expect([0, 0.00042, 0.123, 12.5].map(money)).toEqual(["$0", "$0.00042", "$0.123", "$12.50"]);
+    expect([0.123, 0, undefined, null].map(cost)).toEqual(["$0.123", "–", "–", "unknown"]);
     expect([12, 2048, 3_000_000].map(bytes)).toEqual(["12 B", "2.0 kB", "3.0 MB"]);
   });
 

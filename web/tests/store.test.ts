@@ -55,6 +55,18 @@ describe("a run folded from its events", () => {
     expect(tasks).toMatchObject({ total: 3, done: 1, ready: 1, waiting: 1, running: 0 });
   });
 
+  it("has an unknown cost once calls were made of which no price is known", () => {
+    const costs = (model: RunModel) => [model.run.cost, model.tasks.get("a")?.cost];
+    const unpriced = (task: string) => done(task, { calls: 1, tokens_in: 10 });
+    expect(costs(folded())).toEqual([0, 0]);
+    expect(costs(folded(done("a")))).toEqual([0, 0]);
+    const unknown = folded(unpriced("a"), ["AttemptStarted", { task: "b", attempt: 1, worker: "reader" }]);
+    expect(costs(unknown)).toEqual([null, null]);
+    for (const event of log(...Array(5).fill(["Nothing"]), done("b", { calls: 1, money: 0.5 })).slice(-1))
+      unknown.apply({ ...event, seq: unknown.seq + 1 });
+    expect(costs(unknown)).toEqual([0.5, null]);
+  });
+
   it("starts a task although an optional need of it failed", () => {
     const model = folded(
       done("a"),
@@ -382,6 +394,40 @@ describe("what a run lacks", () => {
     expect(model.run.tasks.failed).toBe(0);
     expect(hasFailures(model)).toBe(true);
     expect(lackingIn(model)).toEqual([{ task: "b", kind: null, text: "item 1 (2): denied: no" }]);
+  });
+});
+
+describe("a plan that was not made", () => {
+  const asked = {
+    id: "q",
+    text: "May this plan be carried out?",
+    about: "plan",
+    choices: ["approve", "reject"],
+  };
+  const denied = { kind: "denied", message: "no plan: a person rejected the plan" };
+  const failed = (cause: object, ...before: [string, Record<string, unknown>?][]): RunModel => {
+    const model = new RunModel("r1");
+    const attempt = { task: "@plan", attempt: 1, worker: "@planner" };
+    for (const event of log(["RunRequested", { request: "Do it" }], ["AttemptStarted", attempt], ...before, [
+      "TaskFailed",
+      { task: "@plan", cause },
+    ]))
+      model.apply(event);
+    return model;
+  };
+
+  it("says by whom it was rejected, and blames no planner", () => {
+    const model = failed(
+      denied,
+      ["PersonAsked", { task: "@plan", question: asked }],
+      ["QuestionAnswered", { task: "@plan", question: "q", by: "eva", text: "reject" }],
+    );
+    expect(lackingIn(model)).toEqual([{ task: "@plan", kind: null, text: "rejected by eva" }]);
+  });
+
+  it("says why in other cases, once", () => {
+    const cause = { kind: "denied", message: "no plan: the key is wrong" };
+    expect(lackingIn(failed(cause))).toEqual([{ task: "@plan", kind: "denied", text: "the key is wrong" }]);
   });
 });
 

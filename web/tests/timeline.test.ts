@@ -6,6 +6,7 @@ import {
   forecastOf,
   idleGaps,
   lanesOf,
+  leftIn,
   parallelism,
   rowsOf,
   TimeScale,
@@ -208,7 +209,43 @@ describe("what is expected", () => {
   test("has no end while it is not known how long a task takes", () => {
     const tasks = new Map([["a", task("a", "ready", { attempts: 0 })]]);
     const facts = { tasks, attempts: [], estimates: {}, now: at(0), cap: null, isEnded: false };
-    expect(forecastOf(facts)).toEqual({ bars: [], end: null });
+    expect(forecastOf(facts)).toEqual({ bars: [], end: null, overrun: 0 });
+  });
+
+  test("has no end where only other workers have done something, though a bar is drawn", () => {
+    const tasks = [
+      task("a", "done", { seconds: 0.2, worker: "quick" }),
+      task("b", "running", { worker: "walker" }),
+      task("c", "ready", { attempts: 0, worker: "walker" }),
+    ];
+    const attempts = [attempt("a", 0, 1), attempt("b", 1, null, { worker: "walker" })];
+    const facts = {
+      tasks: new Map(tasks.map((each) => [each.id, each])),
+      attempts,
+      estimates: {},
+      now: at(3),
+      cap: null,
+      isEnded: false,
+    };
+    const ahead = forecastOf(facts);
+    expect(ahead.bars.map((bar) => bar.task)).toEqual(["c"]);
+    expect(leftIn(ahead, at(3))).toBeNull();
+  });
+
+  test("is wrong once a task is late by more than was left", () => {
+    const tasks = new Map([["a", task("a", "running")]]);
+    const facts = {
+      tasks,
+      attempts: [attempt("a", 0, null)],
+      estimates: { a: 10 },
+      cap: null,
+      isEnded: false,
+    };
+    const leftAt = (seconds: number) => leftIn(forecastOf({ ...facts, now: at(seconds) }), at(seconds));
+    expect([leftAt(4), leftAt(10), leftAt(11)]).toEqual([6, 0, "late"]);
+    tasks.set("b", task("b", "waiting", { needs: ["a"], attempts: 0, phase: 1 }));
+    const longer = { ...facts, estimates: { a: 10, b: 60 }, now: at(11) };
+    expect(leftIn(forecastOf(longer), at(11))).toBe(60);
   });
 
   test("without an estimate the mean of its worker counts, and an ended run expects nothing", () => {
@@ -249,6 +286,18 @@ describe("time", () => {
     expect(again.map((bar) => bar.asksUntil)).toEqual([at(40), null]);
     const given_up = bars([task("a", "failed", { ended_at: iso(30) })], [asked], 50, { isEnded: true });
     expect(given_up[0]!.asksUntil).toBe(at(30));
+  });
+
+  test("that asked a person is orange only while its task still asks", () => {
+    const asked = attempt("a", 0, 10, { outcome: "needs" });
+    const stateOf = (state: TaskState, more = {}, rest: AttemptRow[] = []) =>
+      bars([task("a", state)], [asked, ...rest], 50, more)[0]!.state;
+    expect(stateOf("needs")).toBe("needs");
+    expect(stateOf("ready")).toBe("done");
+    expect(stateOf("running", {}, [attempt("a", 40, 45, { attempt: 2 })])).toBe("done");
+    expect(stateOf("needs", {}, [attempt("a", 40, 45, { attempt: 2, outcome: "needs" })])).toBe("done");
+    expect(stateOf("needs", { isEnded: true })).toBe("done");
+    expect(stateOf("failed", { isEnded: true })).toBe("failed");
   });
 
   test("an attempt waited from when its needs were met", () => {

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from chargehand.cli.output import lost, say
+from chargehand.cli.output import escape_unencodable, lost, say
 from chargehand.errors import (
     ChargehandError,
     JournalError,
@@ -73,6 +73,10 @@ def _has_folder() -> bool:
 
 class _Commands(click.Group):
     """Commands whose errors are one line on stderr: the fact and the way out, no stack."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        escape_unencodable()  # here: also for help texts
+        return super().main(*args, **options)
 
     def invoke(self, context: click.Context) -> object:
         try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from chargehand.cli import output
+from chargehand.cli.given_path import GivenPath
 from chargehand.errors import NeedsRefresh, UsageError
 from chargehand.regular_file import read_regular_file
 
@@ -20,7 +21,7 @@ GATE_MISSED, NEEDS_REFRESH = 1, 6
 
 
 @click.command()
-@click.argument("suite", type=click.Path(path_type=Path))
+@click.argument("suite", type=GivenPath(path_type=Path))
 @click.option(
     "--crew",
     "crews",
@@ -39,14 +40,14 @@ GATE_MISSED, NEEDS_REFRESH = 1, 6
 @click.option(
     "--compare",
     "earlier",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=GivenPath(exists=True, dir_okay=False, path_type=Path),
     metavar="REPORT",
     help="Compare with an earlier report that was written with --json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON.")
 @click.option(
     "--html",
-    type=click.Path(path_type=Path),
+    type=GivenPath(path_type=Path),
     metavar="FILE",
     help="Write the report to FILE as one HTML page.",
 )
@@ -117,16 +118,14 @@ def _table_of(result: "Result") -> str:
     from rich.table import Column, Table
     from rich.text import Text
 
-    from chargehand.evaluation.figures import METRICS, TITLES
-    from chargehand.evaluation.html_report import shown
+    from chargehand.evaluation.figures import TITLES
+    from chargehand.evaluation.html_report import figure_rows, shown
 
     figures = Table(
         "metric", *(Column(Text(each.name)) for each in result.crews), title=Text(result.suite)
     )
-    for metric in METRICS:
-        if any(metric in each.figures for each in result.crews):
-            cells = (shown(each.figures.get(metric)) for each in result.crews)
-            figures.add_row(TITLES[metric], *cells)
+    for row in figure_rows(result):
+        figures.add_row(*row)
     tables = [figures]
     for each in result.comparisons:
         differences = Table(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from chargehand import recordings
 from chargehand.cli import output
 from chargehand.cli.find_run import find_begun, with_run
+from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options, recording_option
 from chargehand.cli.plan_input import given_plan
 from chargehand.cli.run import manner_of, showing_options
@@ -43,6 +44,7 @@ from chargehand.supervisor import Supervisor
 @click.option(
     "--plan",
     "plan_file",
+    type=GivenPath(),
     metavar="FILE",
     help="Use the changed plan in FILE; - reads it from stdin.",
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from chargehand.cli.given_path import GivenPath
 from chargehand.cli.output import say
 from chargehand.errors import UsageError
 
@@ -24,7 +25,7 @@ def examples() -> dict[str, Path]:
 
 
 @click.command()
-@click.argument("path", default=None, required=False, type=click.Path(path_type=Path))
+@click.argument("path", default=None, required=False, type=GivenPath(path_type=Path))
 @click.option(
     "--example",
     metavar="NAME",

@@ -39,6 +39,7 @@ from chargehand.presentation.progress_lines import ProgressLines, in_part_words
 from chargehand.presentation.question_words import evidence_lines
 from chargehand.result import RunResult
 from chargehand.roles.plan_review import ABOUT_PLAN
+from chargehand.terminal_detection import is_terminal
 
 #: seconds between two paintings, and between two while nothing happens: clocks go on
 PAUSE, TICK = 0.25, 1.0
@@ -302,7 +303,7 @@ class LiveScreen:
     @contextlib.contextmanager
     def _reading_keys(self) -> Iterator[None]:
         """Read single keys without echo. Another program in the foreground has the keys to itself."""
-        if not sys.stdin.isatty():
+        if not is_terminal(sys.stdin):
             yield
             return
         fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
@@ -350,7 +351,7 @@ class LiveScreen:
     def _is_in_foreground(self) -> bool:
         """Whether the terminal is this process's to paint: not after `bg`, when the shell writes there."""
         try:
-            return not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+            return not is_terminal(sys.stdin) or os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
         except OSError:
             return True  # the terminal is gone; the region finds that out itself
 

@@ -28,6 +28,10 @@ def _journal_waits(path: object, seconds: float) -> str:
     )
 
 
+def _server_waits(what: object, why: object, way_out: object) -> str:
+    return f"waiting for {what}: {why}; {way_out}"
+
+
 def _journal_write_failed(_: object, error: object) -> str:
     return str(error)
 
@@ -35,5 +39,6 @@ def _journal_write_failed(_: object, error: object) -> str:
 _SENTENCES: dict[str, Callable[..., str]] = {
     "run_waits": _run_waits,
     "journal_waits": _journal_waits,
+    "server_waits": _server_waits,
     "journal_write_failed": _journal_write_failed,
 }

@@ -57,6 +57,10 @@ def mcp(*, http: tuple[str, int] | None, approvals: bool, **options: Any) -> Non
     # Taken out of the environment: what workers start has no business with it.
     token = os.environ.pop(TOKEN_VARIABLE, "").strip()
     if http is None:
+        if sys.stdin is None or sys.stdout is None:
+            raise UsageError(
+                "MCP messages need stdin and stdout, and one of them is closed; open it, or use --http 127.0.0.1:8000"
+            )
         if is_terminal(sys.stdin):
             say(
                 "waiting for MCP messages on stdin. MCP clients start this command themselves; "

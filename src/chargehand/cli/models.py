@@ -1,7 +1,6 @@
 """`chargehand models`: which models can be named, and models that run on this machine."""
 
 import os
-import shutil
 from collections.abc import Iterator
 
 import click
@@ -32,7 +31,7 @@ def list_(*, as_json: bool) -> None:
         for name, state, how in rows:
             output.as_json({"model": name, "state": state, "how": how})
         return
-    width = shutil.get_terminal_size().columns
+    width = output.width()
     output.result(table(("model", "state", "how"), rows, width))
 
 

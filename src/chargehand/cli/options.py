@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from chargehand.cli.given_path import GivenPath, empty
 from chargehand.cli.output import say
 from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
 from chargehand.facts.sizes import size_of
+from chargehand.journal.dsn import is_dsn
+from chargehand.journal.storage_check import real_path
 from chargehand.result import RunResult
 from chargehand.settings import Choice, journal_place, supervisor_for, with_journal_of
 from chargehand.supervisor import Supervisor
@@ -33,9 +36,15 @@ def stated(context: click.Context, option: click.Parameter, value: str | None) -
     """What an option that names something becomes; given as "", it must not pass for one left out."""
     given = context.get_parameter_source(option.name or "")
     if value is not None and not value.strip() and given is ParameterSource.COMMANDLINE:
-        raise click.BadParameter(
-            "the value is empty, perhaps because a shell variable is not set; give a value, or leave the option out"
-        )
+        raise empty(option)
+    return value
+
+
+def journal_path(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """What an option that names a journal becomes; one that can be no file is refused here."""
+    stated(context, option, value)
+    if value and not is_dsn(value):
+        real_path(Path(value.removeprefix("sqlite:")))
     return value
 
 
@@ -90,7 +99,7 @@ def journal_option(command: Command, first: str = "") -> Command:
     return click.option(
         "--journal",
         default="",
-        callback=stated,
+        callback=journal_path,
         metavar="FILE|DSN",
         help=f"Journal that stores the runs. Default: {first}$CHARGEHAND_JOURNAL, or .chargehand/runs.db.",
     )(command)
@@ -113,7 +122,7 @@ def crew_options(command: Command) -> Command:
         click.option(
             "--files",
             multiple=True,
-            type=click.Path(exists=True, path_type=Path),
+            type=GivenPath(exists=True, path_type=Path),
             metavar="PATH…",
             help="Files and folders that the crew may read. Default: the working folder.",
         ),

@@ -1,6 +1,7 @@
 """Where output goes: results to stdout, everything else to stderr, and what a terminal allows."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +10,20 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
-from chargehand.presentation.plain_text import clean, clean_json
+from chargehand.presentation.plain_text import ascii_json, clean, clean_json
 from chargehand.presentation.word_wrap import StreamedWrap, wrapped
 from chargehand.terminal_detection import is_interactive, is_plain, is_terminal
 
 if TYPE_CHECKING:
     from chargehand.presentation.live_frame import Line
 
+#: of a table or a chart: a wider one helps nobody, and $COLUMNS may say anything
+MOST_COLUMNS = 1_000
+
 __all__ = [
     "above",
     "as_json",
+    "escape_unencodable",
     "is_interactive",
     "is_plain",
     "lost",
@@ -28,6 +33,7 @@ __all__ = [
     "say",
     "styled",
     "tell_unwritten",
+    "width",
     "write_file",
 ]
 
@@ -64,6 +70,11 @@ def styled(line: "Line") -> None:
             _echo(Colours(sys.stdout).rendered(row), color=True)
         else:
             _echo("".join(part.text for part in row).rstrip())
+
+
+def width() -> int:
+    """The columns for a table or a chart: of the terminal, or as $COLUMNS says, within reason."""
+    return min(shutil.get_terminal_size().columns, MOST_COLUMNS)
 
 
 def columns_of(stream: TextIO) -> int:
@@ -119,7 +130,22 @@ def as_json(value: Any) -> None:
 
 def raw(line: bytes) -> None:
     """JSON on stdout, without anything that a terminal would obey."""
-    _echo(clean_json(line).decode())
+    text = clean_json(line).decode()
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = ascii_json(text)  # an escape of the stream, such as `\xe9`, would not be JSON
+    _echo(text)
+
+
+def escape_unencodable() -> None:
+    """Have stdout escape the characters that its encoding lacks: Latin-1 has no `…`, and would refuse the whole text.
+
+    stderr does so by itself.
+    """
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None and getattr(sys.stdout, "errors", "") == "strict":
+        reconfigure(errors="backslashreplace")
 
 
 def _echo(text: str, *, err: bool = False, nl: bool = True, color: bool | None = None) -> None:

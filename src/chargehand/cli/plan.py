@@ -9,6 +9,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.find_run import find_run
+from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options, worker_option
 from chargehand.cli.plan_input import given_plan, given_request
 from chargehand.crews.crew import Crew
@@ -28,11 +29,23 @@ from chargehand.supervisor.requests import RunOptions
 @crew_options
 @worker_option
 @click.option("--after", metavar="RUN", help="Follow up on the answer of this run.")
-@click.option("--save", metavar="FILE", help="Save the plan to FILE, as JSON that you can edit.")
+@click.option(
+    "--save",
+    type=GivenPath(),
+    metavar="FILE",
+    help="Save the plan to FILE, as JSON that you can edit.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--mermaid", is_flag=True, help="Print the plan as a Mermaid graph.")
-@click.option("--check", metavar="FILE", help="Check the plan in FILE for faults.")
-@click.option("--edit", metavar="FILE", help="Open the plan in FILE in your editor, then check it.")
+@click.option(
+    "--check", type=GivenPath(), metavar="FILE", help="Check the plan in FILE for faults."
+)
+@click.option(
+    "--edit",
+    type=GivenPath(),
+    metavar="FILE",
+    help="Open the plan in FILE in your editor, then check it.",
+)
 def plan(
     request: str | None,
     check: str | None,

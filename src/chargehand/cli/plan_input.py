@@ -54,7 +54,12 @@ def _stdin(most: int) -> str:
     """What is piped in, up to this many characters."""
     if sys.stdin is None:  # closed by the shell (`<&-`) or by a daemon
         raise UsageError("- stands for stdin, which is closed; pipe the text in, or leave out -")
-    return sys.stdin.read(most)
+    try:
+        return sys.stdin.read(most)
+    except OSError as error:
+        raise UsageError(f"stdin cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"stdin is not {sys.stdin.encoding.upper()} text; convert it") from None
 
 
 def review(plan: Plan, roster: Collection[str]) -> Plan:

@@ -1,7 +1,6 @@
 """`chargehand prune`: deletes finished runs by age, number and size."""
 
 import asyncio
-import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -128,4 +127,4 @@ def _listing(found: Sequence[PrunedRun], now: datetime) -> str:
         )
         for run in found
     ]
-    return table(head, cells, shutil.get_terminal_size().columns)
+    return table(head, cells, output.width())

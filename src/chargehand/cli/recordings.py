@@ -14,7 +14,8 @@ from msgspec import Struct
 from chargehand import recordings
 from chargehand.cli import output
 from chargehand.cli.find_run import deleted_in, find_begun, heads_in
-from chargehand.cli.options import journal_option, json_option, recording_option
+from chargehand.cli.given_path import GivenPath
+from chargehand.cli.options import journal_option, journal_path, json_option, recording_option
 from chargehand.decisions.replay import task_of
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
@@ -40,7 +41,7 @@ MOST_LINES = 60
     "-o",
     "--output",
     "file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=GivenPath(dir_okay=False, path_type=Path),
     metavar="FILE",
     help=f"Write to FILE. Default: RUN{SUFFIX}.",
 )
@@ -236,7 +237,12 @@ def _lengths(pair: Pair) -> str:
 @click.argument("run_ids", metavar="[RUN|FILE…]", nargs=-1)
 @click.option("--all", "all_", is_flag=True, help="Copy all runs of the journal.")
 @click.option(
-    "--to", "target", required=True, metavar="FILE|DSN", help="Journal to copy the runs to."
+    "--to",
+    "target",
+    required=True,
+    callback=journal_path,
+    metavar="FILE|DSN",
+    help="Journal to copy the runs to.",
 )
 @click.option(
     "--trust",

@@ -216,7 +216,7 @@ def event_of(told: dict[str, Any]) -> Event | None:
     """An event as the journal has it, without its payloads; None for one of a newer version."""
     fields = {name: value for name, value in told.items() if name not in ("seq", "step")}
     if told["kind"] != "RunRequested":
-        fields.pop("run")
+        fields.pop("run", None)
     try:
         return decode(msgspec.json.encode(fields))
     except (JournalDamaged, UsageError):

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from chargehand.cli import output
 from chargehand.cli.find_run import find_run, standing_of, with_run
 from chargehand.cli.followed_run import follow, servers_for, servers_words
+from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import (
     PathsCommand,
     again,
@@ -28,6 +29,7 @@ from chargehand.cli.plan_input import given_plan, given_request, review
 from chargehand.cli.run_session import RunSession
 from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.decisions.schedule import RunState
+from chargehand.errors import UsageError
 from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
@@ -46,13 +48,13 @@ def _writable(context: click.Context, option: click.Parameter, file: str) -> str
     if not file:
         return file
     if not place.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {place.parent}; create it first")
+        raise UsageError(f"--output: there is no folder {place.parent}; create it first")
     if place.is_dir():
-        raise click.BadParameter(f"{place} is a folder; give a file in it")
+        raise UsageError(f"--output: {place} is a folder; give a file in it")
     if is_part_of_journal(place):
-        raise click.BadParameter(f"{place} belongs to a journal; choose another file")
+        raise UsageError(f"--output: {place} belongs to a journal; choose another file")
     if not os.access(place if place.exists() else place.parent, os.W_OK):
-        raise click.BadParameter(f"{place} is not writable; choose another file")
+        raise UsageError(f"--output: {place} is not writable; choose another file")
     return file
 
 
@@ -89,6 +91,7 @@ def showing_options(command: Any) -> Any:
         click.option("--verbose", is_flag=True, help="Also show the stack trace of each failure."),
         click.option(
             "--output",
+            type=GivenPath(),
             metavar="FILE",
             default="",
             callback=_writable,
@@ -109,6 +112,7 @@ def request_options(command: Any) -> Any:
         click.option(
             "--plan",
             "plan_file",
+            type=GivenPath(),
             metavar="FILE",
             help="Run the plan in FILE instead of a REQUEST; - reads it from stdin.",
         ),

@@ -53,6 +53,8 @@ def _goes_on(question: str, standing: FoundRun, servers: Sequence[Server], journ
         return (
             "its pool continues the run" if is_taken else answered_words(standing.result, question)
         )
+    if isinstance(standing.result.status, RunStatus):  # by now, thanks to the answer
+        return f"the run has ended: {standing.result.status.value}"
     if standing.leader is not None:
         return f"{process_words(standing.leader)} continues the run"
     for server in servers:

@@ -319,6 +319,8 @@ def _unsaid(manner: WatchOptions) -> Iterator[None]:
     shown += ["its next try at "] * (not manner.quiet and not manner.as_json)
 
     def is_said(record: logging.LogRecord) -> bool:
+        if record.msg.startswith("submission_waits"):
+            return False  # who follows a run says whether any server can start it
         is_wait = record.msg.startswith("run_waits")
         return not (is_wait and any(command in record.getMessage() for command in shown))
 

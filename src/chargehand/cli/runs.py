@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -52,7 +51,8 @@ class RunRow(Struct, frozen=True):
     tasks: int
     calls: int
     tokens: int
-    money: float
+    #: None: no price list knows its models
+    money: float | None
     questions: tuple[str, ...]
 
     @classmethod
@@ -72,7 +72,7 @@ class RunRow(Struct, frozen=True):
             tasks=len(states),
             calls=usage.calls,
             tokens=usage.tokens_in + usage.tokens_out,
-            money=usage.money,
+            money=usage.cost,
             questions=tuple(question.id for question in found.asked),
         )
 
@@ -130,7 +130,7 @@ def _listing(rows: Sequence[RunRow]) -> str:
         )
         for row in rows
     ]
-    return table(head, cells, shutil.get_terminal_size().columns)
+    return table(head, cells, output.width())
 
 
 def _status_cell(row: RunRow) -> str:
@@ -154,7 +154,7 @@ def show(run_id: str, journal: str, *, as_json: bool) -> None:
         if as_json:
             output.as_json(await asyncio.to_thread(shown_json, standing))
         else:
-            width = shutil.get_terminal_size().columns
+            width = output.width()
             for line in await asyncio.to_thread(lambda: list(shown(standing, journal, width))):
                 output.styled(line)
 

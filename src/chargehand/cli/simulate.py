@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import Any
 import click
 
 from chargehand.cli import output
+from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import journal_option, json_option
 from chargehand.cli.plan_input import given_plan
 from chargehand.cli.text_charts import bars, gantt
@@ -23,6 +23,7 @@ from chargehand.decisions.trace import trace_of
 from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
+from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
@@ -39,7 +40,7 @@ _NAMES = 11
 
 
 @click.command()
-@click.argument("file", metavar="PLAN")
+@click.argument("file", type=GivenPath(), metavar="PLAN")
 @journal_option
 @click.option(
     "--parallel",
@@ -50,6 +51,7 @@ _NAMES = 11
 )
 @click.option(
     "--durations",
+    type=GivenPath(),
     metavar="FILE",
     help='JSON file with the duration of a task, by worker: {"worker": seconds}, {"worker": [least, most]} or '
     '{"worker": {"seconds": …, "money": …}}.',
@@ -127,8 +129,8 @@ async def _learned(place: JournalPlace) -> Outlook:
 
 
 async def _prices(journal: Journal) -> dict[str, float]:
-    """By worker, what a task that it did has cost, failed attempts included."""
-    spent: dict[str, float] = {}
+    """By worker, what a task that it did has cost, failed attempts included; without those of unknown price."""
+    spent: dict[str, Usage] = {}
     done: dict[str, int] = {}
     left = MOST_EVENTS
     for head in (await journal.heads(forgotten=False))[:LEARNED_RUNS]:
@@ -139,9 +141,13 @@ async def _prices(journal: Journal) -> dict[str, float]:
         with suppress(UnknownRun):  # retention deletes it meanwhile
             events = [entry.event async for entry in journal.read(head.stream)]
         for each in trace_of(events).attempts:
-            spent[each.worker] = spent.get(each.worker, 0.0) + each.usage.money
+            spent[each.worker] = spent.get(each.worker, NO_USAGE) + each.usage
             done[each.worker] = done.get(each.worker, 0) + (each.ending == "done")
-    return {worker: money / done[worker] for worker, money in spent.items() if done[worker]}
+    return {
+        worker: usage.cost / done[worker]
+        for worker, usage in spent.items()
+        if done[worker] and usage.cost is not None
+    }
 
 
 def _refuse_unknown(file: str, names: Sequence[str], plan: Plan) -> None:
@@ -211,7 +217,7 @@ def _number(said: object, where: str) -> float:
 
 
 def _shown(told: Forecast, plan: Plan) -> Iterator[str]:
-    width = shutil.get_terminal_size().columns
+    width = output.width()
     yield one_line(plan.goal, width)
     for name, words in _facts(told, plan):
         line = f"{name:<{_NAMES}}{words}"

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from chargehand.checked_path import checked_path
 from chargehand.cli import output
+from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import journal_option, json_option
 from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens, Scope
 from chargehand.settings import Choice, token_file_beside
@@ -52,10 +53,18 @@ def web_options(command: Command) -> Command:
             help="Send cookies only over HTTPS, for a server behind an HTTPS proxy.",
         ),
         click.option(
-            "--tls-cert", default="", metavar="FILE", help="Serve HTTPS with this certificate."
+            "--tls-cert",
+            default="",
+            type=GivenPath(),
+            metavar="FILE",
+            help="Serve HTTPS with this certificate.",
         ),
         click.option(
-            "--tls-key", default="", metavar="FILE", help="Private key of the certificate."
+            "--tls-key",
+            default="",
+            type=GivenPath(),
+            metavar="FILE",
+            help="Private key of the certificate.",
         ),
         click.option("--read-only", is_flag=True, help="Make the API read-only."),
         token_file_option,
@@ -69,6 +78,7 @@ def token_file_option(command: Command) -> Command:
     return click.option(
         "--token-file",
         default="",
+        type=GivenPath(),
         metavar="FILE",
         help="File that stores the tokens. Default: tokens.json next to the journal.",
     )(command)
@@ -122,7 +132,8 @@ def tokens() -> None:
 
 
 def _kept(token_file: str, journal: str) -> AccessTokens:
-    return AccessTokens(Path(token_file) if token_file else token_file_beside(journal))
+    path = checked_path(token_file, "--token-file") if token_file else token_file_beside(journal)
+    return AccessTokens(path)
 
 
 @tokens.command()

@@ -1,11 +1,13 @@
 """Drives a `chargehand serve` of any machine: submit, follow, answer, control, read the result."""
 
-import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import aiohttp
@@ -13,32 +15,56 @@ import msgspec
 from msgspec import Raw, Struct
 
 from chargehand.background_loop import wait_in_background
-from chargehand.client.token_sources import find_token
-from chargehand.errors import (
-    Fault,
-    KeyConflict,
-    PlanChanged,
-    PlanRefused,
-    QuestionTaken,
-    ServerRefused,
-    ServerUnreachable,
-    UnknownQuestion,
-    UnknownRun,
-    UsageError,
+from chargehand.client.event_follower import EventFollower, StreamFrame, frames_in
+from chargehand.client.replies import (
+    UNREADABLE,
+    AnyObject,
+    SentPlan,
+    SentQuestions,
+    SentResult,
+    SentRuns,
+    SentSnapshot,
+    StartedRun,
+    error_in,
+    fact_of,
+    foreign,
+    read_object,
+    read_reply,
+    refuse_redirect,
 )
+from chargehand.client.server_wait import ServerWait
+from chargehand.client.token_sources import find_token
+from chargehand.errors import PlanRefused, ServerRefused, ServerUnreachable, UsageError
 from chargehand.facts.answer import BY_RULES, Claim, Gap
+from chargehand.facts.argument_checks import refuse_unknown
 from chargehand.facts.events import RunStatus
 from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan
+from chargehand.facts.sizes import shown_size
+from chargehand.presentation.plain_text import one_line
+from chargehand.regular_file import refuse_special_file
 from chargehand.roles.json_output import typed
 
 T = TypeVar("T")
-#: seconds before the first, and the last, try to connect again; after so many in a row it gives up
-FIRST_WAIT, LONGEST_WAIT, MOST_TRIES = 0.2, 5.0, 10
 #: seconds without a byte, after which a stream is taken for dead: the server sends something every 15
 SILENCE = 40.0
+#: bytes of one reply; a trace has the payloads of its run
+MOST_BYTES = 512 * 2**20
+_PIECE = 2**20
+_LONGEST_WHY = 300
+EVENT_STREAM = "text/event-stream"
 #: by the name of a frame, the kind of the object that is streamed in Python
 _PIECES = {"token": "TaskPiece", "answer": "AnswerPiece"}
+
+
+class RunFilters(TypedDict, total=False):
+    """The options of `Client.runs`."""
+
+    #: a state of a run or a group of states: all, running, needs, partial, failed, done, ended; commas separate several
+    state: str
+    #: words that occur in the request or the id
+    q: str
+    limit: int
 
 
 class RemoteResult(Struct, frozen=True, kw_only=True):
@@ -56,7 +82,8 @@ class RemoteResult(Struct, frozen=True, kw_only=True):
     claims: tuple[Claim, ...] = ()
     gaps: tuple[Gap, ...] = ()
     confidence: float = 0.0
-    usage: dict[str, float] = {}
+    #: calls, tokens and money; money is None if no price list knows the models
+    usage: dict[str, float | None] = {}
     #: untrusted sources that the answer derives from
     taint: tuple[str, ...] = ()
 
@@ -97,10 +124,12 @@ class RemoteCost(Struct, frozen=True, kw_only=True):
     by_task: list[dict[str, Any]]
     #: what was spent in vain
     waste: Any
-    #: calls, tokens_in, tokens_out, cache_read, cache_written, money
-    usage: dict[str, float]
+    #: calls, tokens_in, tokens_out, cache_read, cache_written, money; money is None if no price list knows the models
+    usage: dict[str, float | None]
     #: money, tokens, calls; None: no limit
     budget: dict[str, float | None]
+    #: models that no price list knows: the money of any sum is that of the other models
+    unpriced: tuple[str, ...] = ()
 
 
 class Client:
@@ -124,7 +153,7 @@ class Client:
         self.url = url.partition("#")[0].rstrip("/")
         fragment = url.partition("#token=")[2]
         self._token, self._token_source = find_token(self.url, token or fragment, token_file)
-        self._tls = ssl.create_default_context(cafile=os.fspath(ca_file)) if ca_file else True
+        self._tls = _trusting(Path(ca_file)) if ca_file else True
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -159,7 +188,10 @@ class Client:
             body["plan"] = Raw(request.to_json(indent=None).encode())
         else:
             body["request"] = request
-        return str((await self._call("POST", "runs", body, about=str(options.get("key"))))["id"])
+        started = await self._typed(
+            "POST", "runs", body, shape=StartedRun, about=str(body.get("key"))
+        )
+        return started.id
 
     async def run(self, request: str | Plan, **options: Any) -> RemoteResult:
         """Start a run, wait for its end, and return the result."""
@@ -178,31 +210,30 @@ class Client:
 
     async def result(self, run: str, *, output: Any = None) -> RemoteResult:
         """The result of a run, or its state so far; `output` is the type that the run was started with."""
-        told = await self._call("GET", f"runs/{_part(run)}/result", about=run)
-        return _result_of(run, told, output)
+        path = f"runs/{_part(run)}/result"
+        told = await self._call("GET", path, shape=SentResult, about=run)
+        answer = {"answer": told["answer_json"], "text": told["answer"] or ""}
+        found = self._converted({**told, **answer, "id": run}, RemoteResult)
+        return _result_of(found, told["composed_by"], output)
 
-    async def runs(self, **options: Any) -> list[dict[str, Any]]:
+    async def runs(self, **options: Unpack[RunFilters]) -> list[dict[str, Any]]:
         """Runs, the newest first; options are those of `GET runs`: state, q, limit."""
-        found: list[dict[str, Any]] = (await self._call("GET", "runs", params=options))["runs"]
-        return found
+        refuse_unknown(options, RunFilters.__annotations__, "runs")
+        return (await self._typed("GET", "runs", shape=SentRuns, params=options)).runs
 
     async def snapshot(self, run: str) -> dict[str, Any]:
         """Everything about a run except payloads."""
-        found: dict[str, Any] = await self._call("GET", f"runs/{_part(run)}/snapshot", about=run)
-        return found
+        path = f"runs/{_part(run)}/snapshot"
+        return await self._call("GET", path, shape=SentSnapshot, about=run)
 
     async def trace(self, run: str, *, content: bool = True) -> dict[str, Any]:
         """The trace of a run, as `chargehand trace --json` prints it; without `content`, no payloads."""
         params = {"content": int(content)}
-        found: dict[str, Any] = await self._call(
-            "GET", f"runs/{_part(run)}/trace", params=params, about=run
-        )
-        return found
+        return await self._call("GET", f"runs/{_part(run)}/trace", params=params, about=run)
 
     async def cost(self, run: str) -> RemoteCost:
         """What a run has spent, by worker, model and task."""
-        told = await self._call("GET", f"runs/{_part(run)}/cost", about=run)
-        return msgspec.convert(told, RemoteCost)
+        return await self._typed("GET", f"runs/{_part(run)}/cost", shape=RemoteCost, about=run)
 
     async def events(
         self, run: str, after: int = 0, *, tokens: bool = False
@@ -215,26 +246,16 @@ class Client:
         Connects again when the connection is lost or the server restarts. Raises `ServerUnreachable`
         when that fails ten times in a row.
         """
-        tries = 0
-        while True:
-            try:
-                async for kind, data in self._frames(run, after, tokens=tokens):
-                    tries = 0
-                    if kind == "end":
-                        return
-                    if tokens and kind in _PIECES:
-                        yield {
-                            "kind": "PiecesDropped" if "dropped" in data else _PIECES[kind],
-                            **data,
-                        }
-                    for event in data if not kind else ():
-                        after = event["seq"]
+        connect = partial(self._frames, run, tokens=tokens)
+        follower = EventFollower(self.url, run, after, connect)
+        async with aclosing(follower.frames()) as frames:
+            async for kind, data in frames:
+                if not kind:
+                    for event in data:
                         yield event
-            except ServerUnreachable:
-                tries += 1
-                if tries == MOST_TRIES:
-                    raise
-            await asyncio.sleep(min(FIRST_WAIT * 2**tries, LONGEST_WAIT))
+                elif tokens:
+                    is_gap = "dropped" in data
+                    yield {"kind": "PiecesDropped" if is_gap else _PIECES[kind], **data}
 
     # control
 
@@ -277,13 +298,15 @@ class Client:
     ) -> str:
         """Run tasks again in a new run, by default those that failed; returns the id of the new run."""
         body = {"tasks": list(tasks), "repeat_effects": repeat_effects}
-        return str((await self._call("POST", f"runs/{_part(run)}/retry", body, about=run))["id"])
+        path = f"runs/{_part(run)}/retry"
+        return (await self._typed("POST", path, body, shape=StartedRun, about=run)).id
 
     # plans
 
     async def plan(self, run: str) -> RemotePlan:
         """The plan of a run, and the part of it that is waiting for approval."""
-        return _plan_of(await self._call("GET", f"runs/{_part(run)}/plan", about=run))
+        path = f"runs/{_part(run)}/plan"
+        return self._plan_of(await self._call("GET", path, shape=SentPlan, about=run))
 
     async def change_plan(self, run: str, plan: Plan, *, etag: str, reason: str = "") -> RemotePlan:
         """Replace the unstarted part of a plan; of one under review, save a draft.
@@ -294,7 +317,8 @@ class Client:
         body = {"plan": Raw(plan.to_json(indent=None).encode()), "reason": reason}
         headers = {"If-Match": f'"{etag}"'}
         path = f"runs/{_part(run)}/plan"
-        return _plan_of(await self._call("PUT", path, body, about=run, headers=headers))
+        told = await self._call("PUT", path, body, shape=SentPlan, about=run, headers=headers)
+        return self._plan_of(told)
 
     async def approve_plan(self, run: str, *, etag: str = "") -> None:
         """Approve the plan under review, or its draft; with `etag`, only if it has not changed since."""
@@ -311,7 +335,7 @@ class Client:
     async def questions(self, run: str = "") -> list[dict[str, Any]]:
         """The open questions of a run, or of all."""
         path = f"runs/{_part(run)}/questions" if run else "questions"
-        found: list[dict[str, Any]] = (await self._call("GET", path, about=run))["questions"]
+        found = (await self._call("GET", path, shape=SentQuestions, about=run))["questions"]
         return [each for each in found if each["answered"] is None and not each["is_closed"]]
 
     async def answer(self, question: str, text: str) -> None:
@@ -339,40 +363,66 @@ class Client:
         return wait_in_background(whole())
 
     async def _call(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
+        self, method: str, path: str, body: object = None, *, shape: type[Struct] = AnyObject, about: str = "",
+        params: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The reply to a request: a JSON object, with the fields of `shape` checked."""
+        status, data = await self._reply_to(method, path, body, about, params, headers)
+        return read_object(self.url, status, data, shape)
+
+    async def _typed(
+        self, method: str, path: str, body: object = None, *, shape: type[T], about: str = "",
         params: Mapping[str, Any] | None = None,
-        about: str = "",
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
+    ) -> T:  # fmt: skip
+        """The reply to a request, as this type."""
+        status, data = await self._reply_to(method, path, body, about, params, None)
+        return read_reply(self.url, status, data, shape)
+
+    async def _reply_to(
+        self, method: str, path: str, body: object, about: str,
+        params: Mapping[str, Any] | None, headers: Mapping[str, str] | None,
+    ) -> tuple[int, bytes]:  # fmt: skip
         own = {"X-Chargehand": "1", "Content-Type": "application/json"}
         data = None if body is None else msgspec.json.encode(body)
         url = f"{self.url}/api/v1/{path}"
         sent = {name: str(value) for name, value in (params or {}).items()}
+        way_out = f"the wait ends after {SILENCE:.0f} s of silence"
+        wait = ServerWait(self.url, f"the reply to {method} {path}", way_out)
         try:
-            async with self._open().request(
-                method, url, data=data, params=sent, ssl=self._tls, allow_redirects=False,
-                headers={**own, **(headers or {})} if body is not None else {},
-            ) as reply:  # fmt: skip
-                return self._read(reply.status, await reply.read(), about)
+            with wait:
+                async with self._open().request(
+                    method, url, data=data, params=sent, ssl=self._tls, allow_redirects=False,
+                    headers={**own, **(headers or {})} if body is not None else {},
+                ) as reply:  # fmt: skip
+                    wait.end()
+                    found = await self._body_of(reply)
+                    self._refuse_errors(reply, found, about)
+                    return reply.status, found
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(self.url, error) from error
 
-    def _read(self, status: int, body: bytes, about: str) -> Any:
-        try:
-            return _read(status, body, self.url, about)
-        except ServerRefused as error:
-            if error.status != 401:
-                raise
+    async def _body_of(self, reply: aiohttp.ClientResponse) -> bytes:
+        data = bytearray()
+        async for piece in reply.content.iter_chunked(_PIECE):
+            data += piece
+            if len(data) > MOST_BYTES:
+                raise foreign(self.url, reply.status, f"more than {shown_size(MOST_BYTES)}")
+        return bytes(data)
+
+    def _refuse_errors(self, reply: aiohttp.ClientResponse, body: bytes, about: str) -> None:
+        """Raise what a reply means that is not a success."""
+        refuse_redirect(self.url, reply.status, reply.headers.get("Location"))
+        if reply.status < 400:
+            return
+        error = error_in(self.url, reply.status, body, about)
+        if isinstance(error, ServerRefused) and error.status == 401:
             words = f"{error}; the token came from {self._token_source}"
-            raise ServerRefused(words, status=error.status, kind=error.kind) from None
+            raise ServerRefused(words, status=error.status, kind=error.kind)
+        raise error
 
     async def _frames(
         self, run: str, after: int, *, tokens: bool
-    ) -> AsyncIterator[tuple[str, Any]]:
+    ) -> AsyncGenerator[StreamFrame, None]:
         url = f"{self.url}/api/v1/runs/{_part(run)}/events"
         try:
             params = {"after": str(after), "tokens": str(int(tokens))}
@@ -380,38 +430,37 @@ class Client:
                 url, params=params, ssl=self._tls, allow_redirects=False
             ) as reply:
                 if reply.status != 200:
-                    self._read(reply.status, await reply.read(), run)
-                async for frame in _frames_in(reply.content):
+                    self._refuse_errors(reply, await self._body_of(reply), run)
+                if reply.status != 200 or reply.content_type != EVENT_STREAM:
+                    fact = f"{reply.content_type} instead of a stream of events"
+                    raise foreign(self.url, reply.status, fact)
+                async for frame in frames_in(self.url, reply.content.iter_any()):
                     yield frame
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(self.url, error) from error
 
+    def _plan_of(self, told: dict[str, Any]) -> RemotePlan:
+        found = self._converted({**told, "plan": None}, RemotePlan)
+        if told["plan"] is None:
+            return found
+        try:
+            plan = Plan.from_json(msgspec.json.encode(told["plan"]))
+        except (UsageError, PlanRefused) as error:
+            raise foreign(self.url, 200, f"a plan that cannot be read ({error})") from None
+        return msgspec.structs.replace(found, plan=plan)
 
-async def _frames_in(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, Any]]:
-    """The frames of a stream of events: the kind and the data."""
-    buffer = b""
-    async for chunk in content.iter_any():
-        buffer += chunk
-        *whole, buffer = buffer.split(b"\n\n")
-        for frame in whole:
-            fields = dict(line.split(b": ", 1) for line in frame.split(b"\n") if b": " in line)
-            if b"data" in fields:
-                yield fields.get(b"event", b"").decode(), msgspec.json.decode(fields[b"data"])
+    def _converted(self, told: dict[str, Any], shape: type[T]) -> T:
+        try:
+            return msgspec.convert(told, shape)
+        except UNREADABLE as error:
+            raise foreign(self.url, 200, fact_of(b"{}", error)) from None
 
 
-def _result_of(run: str, told: dict[str, Any], output: Any) -> RemoteResult:
-    answer, text = told["answer_json"], told["answer"] or ""
-    found = msgspec.convert({"id": run, **told, "answer": answer, "text": text}, RemoteResult)
+def _result_of(found: RemoteResult, composed_by: str, output: Any) -> RemoteResult:
     # An answer that rules composed has not the type that was asked for: it lists the results so far.
-    if output is None or answer is None or told["composed_by"] == BY_RULES:
+    if output is None or found.answer is None or composed_by == BY_RULES:
         return found
-    return msgspec.structs.replace(found, answer=typed(output, answer))
-
-
-def _plan_of(told: dict[str, Any]) -> RemotePlan:
-    found = msgspec.convert({**told, "plan": None}, RemotePlan)
-    plan = None if told["plan"] is None else Plan.from_json(msgspec.json.encode(told["plan"]))
-    return msgspec.structs.replace(found, plan=plan)
+    return msgspec.structs.replace(found, answer=typed(output, found.answer))
 
 
 def _part(id_: str) -> str:
@@ -419,38 +468,18 @@ def _part(id_: str) -> str:
     return quote(id_, safe="")
 
 
+def _trusting(ca_file: Path) -> ssl.SSLContext:
+    try:
+        refuse_special_file(ca_file)
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ValueError, UsageError) as error:  # of the first, ssl.SSLError is one
+        words = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"ca_file={str(ca_file)!r} cannot be read: {words}") from None
+
+
 def _unreachable(url: str, error: BaseException) -> ServerUnreachable:
-    words = str(error) or type(error).__name__
+    said = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    words = one_line(said, _LONGEST_WHY) or type(error).__name__
     return ServerUnreachable(
         f"{url} cannot be reached: {words}; is chargehand serve running there?"
     )
-
-
-def _read(status: int, body: bytes, url: str, about: str = "") -> Any:
-    """The JSON of a reply to a request about this run, question or key. Raises what an error in it means."""
-    try:
-        data = msgspec.json.decode(body) if body else {}
-    except msgspec.DecodeError:
-        raise ServerRefused(
-            f"{url} answered {status} with something else than JSON; is it a chargehand server?"
-        ) from None
-    if status < 400:
-        return data
-    told = data.get("error", {}) if isinstance(data, dict) else {}
-    message, hint = str(told.get("message", f"status {status}")), told.get("hint", "")
-    match kind := str(told.get("kind", "")):
-        case "QuestionTaken":
-            raise QuestionTaken(about, data["by"], data["text"])
-        case "PlanRefused":
-            raise PlanRefused([Fault(f["kind"], f["task"], f["message"]) for f in data["faults"]])
-        case "PlanChanged":
-            raise PlanChanged(about, data["current"]["version"])
-        case "UnknownRun":
-            raise UnknownRun(about)
-        case "UnknownQuestion":
-            raise UnknownQuestion(about)
-        case "KeyConflict":
-            raise KeyConflict(about, data["run"], data["differs"])
-        case _:
-            words = f"{message}; {hint}" if hint else message
-            raise ServerRefused(words, status=status, kind=kind)

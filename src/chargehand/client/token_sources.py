@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from chargehand.checked_path import checked_path
 from chargehand.errors import UsageError
 from chargehand.regular_file import read_regular_file
 
@@ -45,11 +46,11 @@ def find_token(url: str, token: str = "", token_file: str | os.PathLike[str] = "
     if token:
         return FoundToken(token, "the token that was given")
     if token_file:
-        return _in_file(Path(token_file))
+        return _in_file(checked_path(token_file, "the token file"))
     if given := os.environ.get(TOKEN_VARIABLE, "").strip():
         return FoundToken(given, f"the environment variable {TOKEN_VARIABLE}")
     if named := os.environ.get(FILE_VARIABLE, "").strip():
-        return _in_file(Path(named))
+        return _in_file(checked_path(named, FILE_VARIABLE))
     if kept := _in_keyring(url):
         return FoundToken(kept, "the keyring")
     is_here = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from chargehand.checked_path import checked_path
 from chargehand.crews.crew import Crew
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.supervisor import Supervisor
@@ -105,12 +106,14 @@ def _lacking(function: Any, given: Collection[str]) -> list[str]:
 
 
 def _module(where: str, folder: Path) -> ModuleType:
-    path = (folder / Path(where).expanduser()).resolve()
-    is_file = where.endswith(".py")
-    if is_file and not path.is_file():
+    if not where.endswith(".py"):
+        with _told(f"{where} cannot be loaded"):
+            return import_module(where)
+    path = checked_path(folder / checked_path(where, home=True)).resolve()
+    if not path.is_file():
         raise UsageError(f"there is no file {where!r} (looked in {folder})")
     with _told(f"{where} cannot be loaded"):
-        return _of_file(path) if is_file else import_module(where)
+        return _of_file(path)
 
 
 @contextlib.contextmanager

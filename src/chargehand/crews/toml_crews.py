@@ -1,13 +1,13 @@
 """Crews in TOML: from a file to a crew, every fault with its file, its place and the way out."""
 
 import inspect
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from chargehand.checked_path import checked_path
 from chargehand.crews.crew import Crew, Hand, joined_rates
 from chargehand.crews.crew_schema import (
     CrewFile,
@@ -47,6 +47,7 @@ from chargehand.notify.open_notifier import open_notifiers
 from chargehand.regular_file import read_regular_file
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker
+from chargehand.toml_document import toml_document
 
 if TYPE_CHECKING:
     from chargehand.roles.resources import ModelChoice
@@ -67,7 +68,7 @@ def toml_crew(
     `files` are what its tools for files and data read where it does not say so itself; None: the
     working folder. `above` are the crew files that this one is nested in. `stand_in` opens the models of `[models.NAME]` in its own way.
     """
-    place = path.expanduser().resolve()
+    place = checked_path(path, "the crew file", home=True).resolve()
     if place in above:
         circle = " → ".join(each.name for each in (*above, place))
         raise UsageError(f"crews are nested in a circle: {circle}; take one of them out")
@@ -77,18 +78,14 @@ def toml_crew(
 
 def _document(path: Path, place: Path) -> dict[str, Any]:
     try:
-        # Some editors put a mark first.
-        return tomllib.loads(read_regular_file(place).decode("utf-8-sig"))
+        data = read_regular_file(place)
     except FileNotFoundError:
         raise UsageError(
             f"there is no crew file {str(path)!r}; chargehand init {path} writes one to start from"
         ) from None
     except OSError as error:
         raise UsageError(f"crew file {str(path)!r} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
-    except RecursionError:
-        raise UsageError(f"{path} is nested too deep to be read; take brackets out of it") from None
+    return toml_document(data, str(path))
 
 
 class _Reader:
@@ -267,7 +264,7 @@ class _Reader:
     def _prompts(self, form: CrewForm | WorkerForm) -> Path | None:
         if form.prompts is None:
             return None
-        folder = self._folder / form.prompts
+        folder = checked_path(self._folder / form.prompts, "prompts")
         if not folder.is_dir():
             raise UsageError(f"prompts = {form.prompts!r} is not a folder")
         return folder

@@ -26,7 +26,7 @@ from chargehand.facts.events import (
     tasks_added_by,
 )
 from chargehand.facts.limits import Limits, TaskLimits, has_caps
-from chargehand.facts.outcome import NO_USAGE, Done, Usage
+from chargehand.facts.outcome import NO_USAGE, Done, Usage, why_untrue
 from chargehand.facts.plan import item_of
 
 #: why a run is stopped that has nothing left to spend
@@ -217,7 +217,7 @@ class Account:
             case AttemptFinished() | AttemptLost() | AttemptPreempted():
                 self._write_off(event.task, event.attempt)
                 if isinstance(event, AttemptFinished) and event.outcome.usage != NO_USAGE:
-                    self._move(NO_USAGE, event.outcome.usage)
+                    self._move(NO_USAGE, _at_least_nothing(event.outcome.usage))
             case AttemptParked():
                 self._release(event.task, event.attempt)
             case BudgetChanged():
@@ -245,13 +245,13 @@ class Account:
             return
         step = (event.task, event.attempt, event.name, event.ordinal)
         before = self._open.get(step, NO_USAGE)
-        self._open[step] = event.reserve
-        self._move(_minus(event.reserve, before), NO_USAGE, event.task)
+        reserve = self._open[step] = _at_least_nothing(event.reserve)
+        self._move(_minus(reserve, before), NO_USAGE, event.task)
 
     def _settle(self, event: StepFinished) -> None:
         reserve = self._open.pop((event.task, event.attempt, event.name, event.ordinal), NO_USAGE)
         is_counted = event.name == NESTED and event.task in self._below.values()
-        spent = NO_USAGE if is_counted else event.outcome.usage
+        spent = NO_USAGE if is_counted else _at_least_nothing(event.outcome.usage)
         self._move(_minus(NO_USAGE, reserve), spent, event.task)
 
     def _write_off(self, task: str, attempt: int) -> None:
@@ -318,6 +318,20 @@ def amount_of(limit: str, usage: Usage) -> float:
     if limit == "tokens":
         return usage.tokens_in + usage.tokens_out
     return usage.money if limit == "money" else usage.calls
+
+
+def _at_least_nothing(usage: Usage) -> Usage:
+    """What an event says was spent or reserved. Nothing that a worker reports may lift a cap: nothing is earned."""
+    if why_untrue(usage) is None:
+        return usage
+    return Usage(
+        calls=max(usage.calls, 0),
+        tokens_in=max(usage.tokens_in, 0),
+        tokens_out=max(usage.tokens_out, 0),
+        cache_read=max(usage.cache_read, 0),
+        cache_written=max(usage.cache_written, 0),
+        money=max(usage.money, 0.0),
+    )
 
 
 def _minus(one: Usage, other: Usage) -> Usage:

@@ -10,7 +10,7 @@ from chargehand.decisions.task_graph import Membership, TaskNode, TaskState
 from chargehand.errors import Fault
 from chargehand.facts.events import PlanAmended
 from chargehand.facts.limits import Limits
-from chargehand.facts.plan import Task, faults_of_output, find_cycle
+from chargehand.facts.plan import Task, dangling_words, faults_of_output, find_cycle
 
 Part: TypeAlias = frozenset[tuple[str, str]]
 """A part of a plan, by what is done in it: who is to do what."""
@@ -130,7 +130,8 @@ def _faults_of_addition(
         node = nodes.get(need.task) if is_planned(need.task) else None
         is_gone = node is not None and _is_removed(node)
         if need.task in removed or is_gone or (node is None and need.task not in added):
-            yield Fault("dangling_need", task.id, f"it needs {need.task}, which is not in the plan")
+            known = [*(id_ for id_ in nodes if is_planned(id_)), *added]
+            yield Fault("dangling_need", task.id, dangling_words(task, need, known))
         elif node is not None and not need.optional and _came_to_nothing(node):
             yield Fault(
                 "dangling_need", task.id, f"it needs {need.task}, which failed or was skipped"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.critical_path import covered
+from chargehand.decisions.speedup import kept_steps, kept_time
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_names import SUPERVISOR, task_name, worker_name
 from chargehand.decisions.text_format import counted, spent_in_words, table, time_in_words
@@ -230,26 +230,13 @@ def _is_cached(step: StepSpan) -> bool:
 
 
 def _waste(attempts: Sequence[AttemptSpan]) -> Waste:
-    """From the last attempt of each task back: what is used of each depends on the next."""
-    used: dict[str, bool] = {}
     count, time, usage = 0, _NO_TIME, NO_USAGE
-    for attempt in reversed(attempts):
-        is_of_use = attempt.ending in ("", "done") or (
-            attempt.is_carried_on and used.get(attempt.task, False)
-        )
-        used[attempt.task] = is_of_use
+    for attempt, kept in zip(attempts, kept_steps(attempts), strict=True):
         if attempt.ending in _IN_VAIN:
             count += 1
-            kept = [step for step in attempt.steps if is_of_use and _is_done(step)]
-            time += attempt.length - covered(
-                (step.began_at, step.ended_at) for step in kept if step.ended_at is not None
-            )
+            time += attempt.length - kept_time(attempt, kept)
             usage += _less(attempt.usage, sum((step.usage for step in kept), NO_USAGE))
     return Waste(attempts=count, time=time, usage=usage)
-
-
-def _is_done(step: StepSpan) -> bool:
-    return step.ended_at is not None and (not step.error or step.kind is StepKind.TOOL)
 
 
 def _less(whole: Usage, part: Usage) -> Usage:

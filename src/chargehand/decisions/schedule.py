@@ -70,6 +70,7 @@ from chargehand.facts.commands import (
     WithdrawOffer,
 )
 from chargehand.facts.events import (
+    Approach,
     AttemptFinished,
     AttemptHeldUp,
     AttemptLost,
@@ -165,6 +166,7 @@ for _before, _after in TRANSITIONS:
 class RunState(StrEnum):
     """The state of a run that has not ended; a run that has ended has a `RunStatus`."""
 
+    SUBMITTED = "submitted"  #: stored with `post`; no process has started it yet
     PLANNING = "planning"  #: there is no plan yet, or it is still being written
     RUNNING = "running"  #: something is running, ready or due
     WAITING = (
@@ -380,11 +382,12 @@ class Schedule:
 
     def why_not_steered(self) -> str:
         """Why a note to this run would change nothing any more; empty if it can."""
-        requested = self._request_of_run
-        if requested.approach.is_given and not requested.answers:
-            return "its plan was given and it has no model that could change it"
-        if self._stop_reason or self.status is not None:
-            return "it is stopping, or has ended"
+        if self.status is not None:
+            return f"it has ended ({self.status})"
+        if self._stop_reason:
+            return "it is stopping"
+        if self._request_of_run.approach is Approach.POOL:
+            return "it belongs to a pool, in which no process leads it and no model changes its plan"
         return "its answer is being composed already" if ANSWER in self.nodes else ""
 
     def policy_of(self, task: str) -> OnFailure | None:

@@ -1,15 +1,17 @@
 """The speed-up of a run: how much faster it was than its work one after another.
 
-It is the work of all finished attempts, divided by the time from the request to the end. Time in which nothing
-ran because a person was asked, the run was paused, or no process led it does not count. Traces, reports, the
-HTTP API and the dashboard show this figure.
+It is the work of all finished attempts, divided by the time from the request to the end. The steps of an attempt that
+ended early (it was lost or preempted, or it asked a person) are work too if a later attempt went on from them. Time in
+which nothing ran because a person was asked, the run was paused, or no process led it does not count. Traces, reports,
+the HTTP API and the dashboard show this figure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from chargehand.decisions.trace_types import AttemptSpan
+from chargehand.decisions.critical_path import covered
+from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.facts import events
 from chargehand.facts.outcome import NeedsInput
 
@@ -54,13 +56,50 @@ class PersonWaits:
             self._ended.append((began_at, at))
 
 
-def work_of(attempts: Iterable[AttemptSpan], below: Mapping[str, timedelta]) -> timedelta:
+def kept_steps(attempts: Sequence[AttemptSpan]) -> list[list[StepSpan]]:
+    """For each attempt: its finished steps that are part of a result, be it that of a later attempt.
+
+    From the last attempt of each task back: what is used of each depends on the next.
+    """
+    used: dict[str, bool] = {}
+    kept: list[list[StepSpan]] = []
+    for attempt in reversed(attempts):
+        is_of_use = attempt.ending in ("", "done") or (
+            attempt.is_carried_on and used.get(attempt.task, False)
+        )
+        used[attempt.task] = is_of_use
+        kept.append([step for step in attempt.steps if is_of_use and _is_done(step)])
+    return kept[::-1]
+
+
+def _is_done(step: StepSpan) -> bool:
+    return step.ended_at is not None and (not step.error or step.kind is StepKind.TOOL)
+
+
+def kept_time(attempt: AttemptSpan, steps: Iterable[StepSpan]) -> timedelta:
+    """How long at least one of these steps of an attempt was going on."""
+    # A person may have said what became of a step after the attempt ended: nobody worked until then.
+    end = attempt.ended_at
+    return covered(
+        (step.began_at, step.ended_at if end is None else min(step.ended_at, end))
+        for step in steps
+        if step.ended_at is not None
+    )
+
+
+def work_of(attempts: Sequence[AttemptSpan], below: Mapping[str, timedelta]) -> timedelta:
     """The work of all finished attempts added up; `below` is that of nested runs, by the task that each did.
 
     This is service time: waits of a call for its provider are left out.
     """
-    done = (each for each in attempts if each.ending == "done")
-    return sum((below.get(each.task, each.service) for each in done), timedelta(0))
+    work = timedelta(0)
+    for attempt, steps in zip(attempts, kept_steps(attempts), strict=True):
+        if attempt.ending == "done":
+            work += below.get(attempt.task, attempt.service)
+        elif attempt.ending and attempt.task not in below:  # what it did before it ended early
+            waited = timedelta(seconds=sum(step.waited for step in steps))
+            work += max(kept_time(attempt, steps) - waited, timedelta(0))
+    return work
 
 
 def idle_for_people(

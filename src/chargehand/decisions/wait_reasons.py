@@ -85,7 +85,7 @@ def _either(words: list[str], call: str, journal: str) -> str:
 
 
 class Explainer:
-    """Explains the tasks of one run as they stand `now`.
+    """Explains the tasks of one run as they stand `now`; one that `is_submitted` waits for a process to start it.
 
     Without `dispatch`, when another process leads the run or nobody does, it says what the journal
     tells: that a task is ready, and for whom, but not who is before it.
@@ -97,12 +97,15 @@ class Explainer:
         live_run: LiveRun,
         now: datetime | None = None,
         dispatch: Dispatch | None = None,
+        *,
+        is_submitted: bool = False,
     ) -> None:
         self._run = run
         self._schedule = live_run.schedule
         self._account = live_run.account
         self._now = now
         self._dispatch = dispatch
+        self._is_submitted = is_submitted
 
     def all(self) -> Iterator[WaitReason]:
         """Everything that waits, the supervisor's own tasks included, in plan order."""
@@ -164,6 +167,8 @@ class Explainer:
         return "" if wait is None else f" ({wait.task} for {wait.what})"
 
     def _place(self, node: TaskNode) -> str:
+        if self._is_submitted:
+            return "a process that starts its run"
         if is_system_task(node.task.worker):
             return "the supervisor"
         if self._dispatch is not None:

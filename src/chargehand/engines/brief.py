@@ -49,8 +49,10 @@ from chargehand.facts.outcome import (
     Parked,
     Question,
     Usage,
+    checked_step,
     failed_by,
     tainted,
+    why_untrue,
 )
 from chargehand.facts.plan import ITEM, Task, item_of
 from chargehand.facts.value import Value, canonical, digest_of
@@ -456,10 +458,10 @@ class Brief:
 
         async def run(key: str) -> Done:
             more = {**kwargs, "key": key} if effect == Effect.KEYED else kwargs
-            return Done(Value.of(await _call(function, args, more)))
+            return Done(await _value_from(function, args, more))
 
         given = [args, kwargs]
-        done = await self.durable(name, given, run, effect=Effect(effect), about=given)
+        done = await self._durable(name, given, run, effect=Effect(effect), about=given)
         return done.value.read()
 
     async def durable(
@@ -478,6 +480,30 @@ class Brief:
         `about` is stored for readers of the trace, if it is not too large. `reserve` is the
         most it can cost. Untrusted sources that the step has read taint this attempt.
         """
+        why = why_untrue(reserve)
+        if why is not None:
+            raise UsageError(f"step {name!r}: reserve: {why}")
+        if isinstance(about, Value) and len(about.json) <= ABOUT_BYTES:  # more is left out
+            about.refuse_unreadable()
+
+        async def read(key: str) -> Done:
+            return checked_step(await run(key))
+
+        return await self._durable(
+            name, identity, read, effect=effect, about=about, reserve=reserve
+        )
+
+    async def _durable(
+        self,
+        name: str,
+        identity: object,
+        run: Callable[[str], Awaitable[Done]],
+        *,
+        effect: Effect,
+        about: object = None,
+        reserve: Usage = NO_USAGE,
+    ) -> Done:
+        """`durable` for what needs no check, because it was made here."""
         step = self._identify(name, effect, identity, about, reserve)
         known = None if self._log is None else self._log.find(name, step.ordinal, step.key)
         if known is not None:
@@ -502,10 +528,7 @@ class Brief:
             await self.host.end_step(self, step, tainted(failed_by(error), self.taint))
             raise error from None
         except BaseException as error:
-            is_paid = isinstance(error, ModelError | WorkerError) and error.may_be_paid
-            # One that failed for certain cost nothing, but it was a call: a cap on calls holds for it, too.
-            unpaid = Usage(calls=reserve.calls) if isinstance(error, ModelError) else NO_USAGE
-            failed = failed_by(error, reserve if is_paid else unpaid)
+            failed = failed_by(error, _spent_by(error, reserve))
             await self.host.end_step(self, step, tainted(failed, self.taint))
             raise
         self.distrust(*done.value.taint)
@@ -596,7 +619,7 @@ class Brief:
     def wait(self, awaitable: Awaitable[T]) -> T:
         """For plain functions: `brief.wait(brief.step(…))` returns what awaiting would."""
         loop = self._loop
-        if loop is None:
+        if loop is None or _is_running(loop):  # it would wait for itself
             raise UsageError("brief.wait is for plain functions; in an async worker, await instead")
         refuse_copy(self._home)  # there the loop does not run, and the wait would never end
 
@@ -678,6 +701,20 @@ def _doubt(question: str, known: StepRecord, given: dict[str, object]) -> Questi
     )
 
 
+def _spent_by(error: BaseException, reserve: Usage) -> Usage:
+    """What a step that failed may have cost. Asked by its type: an exception may say anything of its class."""
+    is_model = issubclass(type(error), ModelError)
+    if is_model or issubclass(type(error), WorkerError):
+        try:
+            is_paid = bool(cast("ModelError | WorkerError", error).may_be_paid)
+        except Exception:  # noqa: BLE001 - nobody knows, so it counts in full
+            is_paid = True
+        if is_paid:
+            return reserve
+    # One that failed for certain cost nothing, but it was a call: a cap on calls holds for it, too.
+    return Usage(calls=reserve.calls) if is_model else NO_USAGE
+
+
 def _given_up(parked: Parked) -> ModelUnreachable:
     """What a long wait for a provider is where the run could not be resumed."""
     error = ModelUnreachable(
@@ -688,11 +725,25 @@ def _given_up(parked: Parked) -> ModelUnreachable:
     return error
 
 
-async def _call(
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this is the thread of the loop, and the loop is at work."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+async def _value_from(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+) -> Value:
+    """What a function returns, as it is stored; of a plain one that is made in its thread, too."""
     if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
+        return Value.of(await function(*args, **kwargs))
+
+    def called() -> Any:
+        result = function(*args, **kwargs)
+        return result if inspect.isawaitable(result) else Value.of(result)
+
     # Not the loop's own pool: the steps of one run that hang there would hold up all others.
-    result = await in_thread(function, *args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
+    result = await in_thread(called)
+    return Value.of(await result) if inspect.isawaitable(result) else cast("Value", result)

@@ -55,7 +55,7 @@ from chargehand.engines.child_protocol import (
 )
 from chargehand.engines.function_import import is_async, load
 from chargehand.engines.journal_host import outcome_of
-from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, failed_by
+from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, broken, failed_by
 from chargehand.facts.value import plain
 from chargehand.forked_copy import end_copy, refuse_copy
 from chargehand.subreaper import stay_above
@@ -334,6 +334,8 @@ class ChildProcess:
             return await work(Job(brief, work))
         except asyncio.CancelledError:
             return Cancelled(reason="its worker cancelled itself")
+        except BaseException as error:  # noqa: BLE001 - as in `LocalEngine`: nothing is to keep an attempt from ending
+            return broken(error)
 
     async def _call(self, function: Callable[..., Any], brief: Brief) -> Any:
         if is_async(function):
@@ -473,11 +475,14 @@ def _caught(function: Callable[[Brief], Any], brief: Brief) -> tuple[bool, Any]:
     # SystemExit and the like would end the thread or, set on a future, the event loop.
     home = os.getpid()
     try:
-        return True, function(brief)
+        try:
+            return True, function(brief)
+        finally:
+            # Also the first call after the function: what a tracer that it left behind (`sys.settrace`)
+            # raises comes up here, where it is a failure of the attempt, and not in the thread's own code.
+            end_copy(home)
     except BaseException as error:  # noqa: BLE001 - handed on to the attempt as it is
         return False, error
-    finally:
-        end_copy(home)
 
 
 def _not_found(target: str, error: BaseException) -> Failed:

@@ -15,6 +15,7 @@ from typing import Any, assert_never, cast
 import msgspec
 
 from chargehand import subreaper
+from chargehand.decisions.run_results import StepRecord
 from chargehand.engines.base import Job, Lost
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.engines.child_protocol import (
@@ -45,7 +46,17 @@ from chargehand.engines.child_protocol import (
 from chargehand.engines.function_import import importable
 from chargehand.engines.local_engine import RETRY_START, refuse_while_loading, say_short
 from chargehand.errors import ChargehandError, UsageError
-from chargehand.facts.outcome import SHORTAGE, ErrorClass, Failed, Outcome, failed_by
+from chargehand.facts.outcome import (
+    SHORTAGE,
+    Done,
+    ErrorClass,
+    Failed,
+    Outcome,
+    checked,
+    checked_step,
+    failed_by,
+    why_untrue,
+)
 
 __all__ = ["Children", "importable"]
 
@@ -437,14 +448,26 @@ async def _done(brief: Brief, frame: BeginStep | EndStep | AskBoard) -> WrittenF
     """Do in this process what the worker has asked for in its own."""
     match frame:
         case BeginStep():
+            _refuse_untrue(frame.step)
             await brief.host.begin_step(brief, frame.step, is_urgent=frame.is_urgent)
         case EndStep():
-            await brief.host.end_step(brief, frame.step, frame.outcome)
+            _refuse_untrue(frame.step)
+            outcome = frame.outcome
+            known = checked_step(outcome) if isinstance(outcome, Done) else checked(outcome)
+            await brief.host.end_step(brief, frame.step, cast("Done | Failed", known))
         case AskBoard():
             act = getattr(brief.board, frame.act)
             found = msgspec.json.encode(await act(**frame.arguments))
             return BoardAnswer(frame.number, msgspec.Raw(found), brief.taint)
     return WrittenFrame(frame.number)
+
+
+def _refuse_untrue(step: StepRecord) -> None:
+    """Raise `UsageError` for a step that no brief has written down so: what holds the pipe may send anything."""
+    why = why_untrue(step.reserve)
+    if why is not None:
+        raise UsageError(f"step {step.name!r}: reserve: {why}")
+    step.about.refuse_unreadable()
 
 
 def _facts_of(error: Exception) -> dict[str, Any]:

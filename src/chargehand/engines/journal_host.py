@@ -1,10 +1,12 @@
 """What an attempt comes to and what it reports, as events of its run, and the host that writes them."""
 
 import asyncio
+import inspect
 import os
 from collections.abc import Awaitable, Callable
-from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -22,7 +24,7 @@ from chargehand.engines.brief import (
 )
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import WorkerError
-from chargehand.facts.argument_checks import LONGEST
+from chargehand.facts.argument_checks import LONGEST, text
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -45,10 +47,11 @@ from chargehand.facts.outcome import (
     tainted,
 )
 from chargehand.facts.value import Value, plain
-from chargehand.forked_copy import call_uncopied, refuse_copy
+from chargehand.forked_copy import call_uncopied, end_copy, refuse_copy
 from chargehand.reused_threads import call_in
 
 _Said = TypeVar("_Said")
+Work: TypeAlias = Callable[[Brief], Any]
 
 NOT_ITS_TASK = "the task is no longer this attempt's"
 
@@ -57,16 +60,80 @@ async def outcome_of(call: Callable[[Job], Awaitable[Any]], job: Job) -> Ending:
     """What came of a worker's call, whatever it did: returned, raised, asked or was stopped."""
     try:
         value = await call_uncopied(call, job)
-    except AskedPerson as asked:
-        return NeedsInput(question=asked.question)
-    except Parked as parked:
-        return Parking(parked.wait, parked.why, parked.is_long)
-    except Fenced as fenced:
-        return Cancelled(reason=str(fenced))
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 - SystemExit and worse are failures of a worker too
+        return _ending_raised(error)
+    return _ending_returned(value, job)
+
+
+async def outcome_in_thread(
+    call: Callable[[Work, Brief, Job], Awaitable[Any]], function: Work, job: Job
+) -> Ending:
+    """As `outcome_of`, of a plain function that `call` has called in a thread.
+
+    What it returned or raised is read in that thread, too: a `model_dump` or a `__str__` may take its
+    time, which is the worker's and not that of all others on the event loop.
+    """
+    try:
+        said = await call_uncopied(call, partial(_concluded, function, job), job.brief, job)
+    except asyncio.CancelledError:
+        if job.leftover is not None:
+            job.leftover.add_done_callback(_drop_late)
+        raise
+    except BaseException as error:  # noqa: BLE001 - there is no thread to be had any more
         return failed_by(error)
+    if type(said) is not _ToAwait:
+        return cast("Ending", said)
+    return await outcome_of(lambda _: said.result, job)
+
+
+class _ToAwait(NamedTuple):
+    """A plain function, such as a lambda, has returned a coroutine: the event loop is to await it."""
+
+    result: Awaitable[Any]
+
+
+def _concluded(function: Work, job: Job, brief: Brief) -> Ending | _ToAwait:
+    """Call the function and read what comes of it. Runs in a thread; passes on that it was cancelled."""
+    home = os.getpid()
+    try:
+        value = function(brief)
+        end_copy(home)
+        if inspect.isawaitable(value):
+            return _ToAwait(value)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - as above
+        end_copy(home)
+        return _ending_raised(error)
+    return _ending_returned(value, job)
+
+
+def _drop_late(call: "asyncio.Future[tuple[bool, Any]]") -> None:
+    """A function returned when nobody heard it any more: Python would warn of a coroutine that is never awaited."""
+    said = None if call.cancelled() else call.result()[1]
+    if type(said) is _ToAwait and inspect.iscoroutine(said.result):
+        said.result.close()
+
+
+def _ending_raised(error: BaseException) -> Ending:
+    """What a worker means by an exception. Those of ours it may have raised itself, with anything in them."""
+    try:
+        if isinstance(error, AskedPerson):
+            return checked(NeedsInput(question=error.question))
+        if isinstance(error, Parked):
+            wait = max(min(error.wait, LONGEST), timedelta(0))
+            return Parking(wait, plain(error.why), bool(error.is_long))
+        if isinstance(error, Fenced):
+            return Cancelled(reason=plain(str(error)))
+    except Exception:  # noqa: BLE001, S110 - it is none of ours, or not as we make them: a failure like any other
+        pass
+    return failed_by(error)
+
+
+def _ending_returned(value: Any, job: Job) -> Ending:
+    """What a worker means by its result."""
     # With all that it has read, for those who share this result; how it ended otherwise, `end_of` marks.
     try:
         taint = job.sources()
@@ -74,13 +141,13 @@ async def outcome_of(call: Callable[[Job], Awaitable[Any]], job: Job) -> Ending:
         return failed_by(error)
     if value is None and not taint:
         return NOTHING_DONE
-    if isinstance(value, (Done, Failed, Cancelled, NeedsInput)):
-        return tainted(checked(value), taint)
-    if isinstance(value, Lost):
-        return value
     try:
+        if isinstance(value, (Done, Failed, Cancelled, NeedsInput)):
+            return tainted(checked(value), taint)
+        if isinstance(value, Lost):
+            return Lost(text(value.reason, "Lost: reason"))
         return Done(Value.of(value, taint))
-    except Exception as error:  # noqa: BLE001 - whatever a model's own dump raises
+    except BaseException as error:  # noqa: BLE001 - whatever a model's own dump raises, if only SystemExit
         return failed_by(error)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from chargehand.engines.base import Ending, Job, Reports
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
-from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
+from chargehand.facts.outcome import Cancelled, ErrorClass, Failed, broken
 from chargehand.reused_threads import start_call
 
 #: seconds that an attempt has for tidying up when its time is over
@@ -147,9 +147,9 @@ class _Attempt:
             if self._loop.is_closed() or not self._loop.is_running():
                 # The event loop is gone, and with it whoever would hear.
                 raise
-            ending = _broken(error)  # raised in a thread that its worker waited for
+            ending = broken(error)  # raised in a thread that its worker waited for
         except BaseException as error:  # noqa: BLE001 - nothing is to keep an attempt from ending
-            ending = _broken(error)
+            ending = broken(error)
         del self._all[self._key]
         if not self.is_reported:
             self._report(self._verdict or ending)
@@ -174,7 +174,7 @@ class _Attempt:
         try:
             self._to.report(job, ending)
         except Exception as error:  # noqa: BLE001 - as above: what it said cannot even be written down
-            self._to.report(job, _broken(error))
+            self._to.report(job, broken(error))
         if self._waiter is not None:
             self._waiter.set_result(None)
 
@@ -200,16 +200,6 @@ class _Attempt:
         )
         self._task.cancel()  # once more: what swallows this often does so once
         self._report(ending)
-
-
-def _broken(error: BaseException) -> Failed:
-    """The failure of an attempt whose own failure cannot be told: nothing of the error is called here."""
-    name = type(error).__name__
-    return Failed(
-        kind=ErrorClass.LOGIC,
-        message=f"what its function returned or raised could not be read ({name})",
-        error=name,
-    )
 
 
 class Threads:

@@ -60,8 +60,8 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     calls: int = 0
     #: of all calls; None: the model counts none
     prompt_tokens: int | None = None
-    #: dollars
-    cost: float = 0.0
+    #: dollars; None: the price of a model is unknown
+    cost: float | None = 0.0
     #: that models took, added up, as it was recorded
     seconds: float = 0.0
     #: what was missed, as text

@@ -62,6 +62,8 @@ class GateMiss(Struct, frozen=True):
     bound: Bound
 
     def __str__(self) -> str:
+        if self.value is None and self.metric == "cost":
+            return f"{self.crew}: cost is in the gate, and no price list knows a model that was asked"
         if self.value is None:
             return f"{self.crew}: {self.metric} is in the gate, and no case measures it"
         is_low = self.bound.min is not None and self.value < self.bound.min
@@ -173,12 +175,17 @@ def _figures_of(group: Sequence[CaseResult]) -> CrewFigures:
 
 
 def _by_case(results: Iterable[CaseResult], metric: Metric) -> dict[str, float]:
-    """By case, the mean of its repeats, where it measures this metric."""
+    """By case, the mean of its repeats, where it measures this metric.
+
+    Every case costs something, so one of unknown cost leaves the whole unknown: the others are not its mean.
+    """
     values: dict[str, list[float]] = {}
     for each in results:
         value = getattr(each, metric)
         if value is not None:
             values.setdefault(each.case, []).append(float(value))
+        elif metric == "cost":
+            return {}
     return {case: sum(each) / len(each) for case, each in values.items()}
 
 

@@ -5,6 +5,7 @@ from html import escape
 
 from chargehand.evaluation.figures import METRICS, TITLES, Result
 from chargehand.evaluation.intervals import Interval
+from chargehand.evaluation.suite import Metric
 from chargehand.presentation.plain_text import clean, counted
 
 #: cases of which an interval says little more than that there are so few
@@ -30,11 +31,7 @@ def html_of(result: Result) -> str:
         "<h2>Figures</h2>",
         _table(
             ["metric", *(each.name for each in result.crews)],
-            [
-                [TITLES[m], *(shown(each.figures.get(m)) for each in result.crews)]
-                for m in METRICS
-                if any(m in each.figures for each in result.crews)
-            ],
+            figure_rows(result),
         ),
     ]
     for each in result.comparisons:
@@ -62,6 +59,20 @@ def html_of(result: Result) -> str:
         f"<title>{escape(result.suite)}</title><style>{_STYLE}</style></head><body>"
     )
     return clean(f"{head}{''.join(parts)}</body></html>\n")
+
+
+def figure_rows(result: Result) -> list[list[str]]:
+    """A row for each metric that something measures: its name, and its figure for each crew."""
+    return [
+        [TITLES[m], *(_cell(m, each.figures.get(m)) for each in result.crews)]
+        for m in METRICS
+        if m == "cost" or any(m in each.figures for each in result.crews)
+    ]
+
+
+def _cell(metric: Metric, figure: Interval | None) -> str:
+    # Every case costs something, if only nothing: what is missing is a price.
+    return "unknown" if metric == "cost" and figure is None else shown(figure)
 
 
 def shown(figure: Interval | None, *, is_signed: bool = False) -> str:

@@ -123,6 +123,11 @@ class ModelRecording:
         """Whether a recorded model has a price."""
         return any(each.is_metered for each in self._abilities.values())
 
+    def may_cost(self, model: str) -> bool:
+        """Whether what it replied may have cost something when it was recorded."""
+        known = self._abilities[model]
+        return known.is_real or known.may_cost
+
     def session(self, sample: int) -> "ReplySession":
         """The replies of one run."""
         return ReplySession(self, sample)
@@ -285,15 +290,22 @@ class ReplySession:
         self.calls = 0
         self.prompt_tokens = 0
         self.seconds = 0.0
-        self._spent: list[tuple[str, Usage]] = []
+        #: model, what it used, and whether that may cost something
+        self._spent: list[tuple[str, Usage, bool]] = []
         #: why a reply is missing
         self.missing: list[str] = []
         self._failed: dict[ReplyKey, str] = {}
 
     @property
-    def cost(self) -> float:
-        """Dollars, by the price list; a model that it does not have costs nothing."""
-        return math.fsum(max(price_of(model, usage) or 0.0, 0.0) for model, usage in self._spent)
+    def cost(self) -> float | None:
+        """Dollars, by the price list; None if a model was asked that may cost something and is not in it."""
+        amounts = []
+        for model, usage, may_cost in self._spent:
+            price = price_of(model, usage)
+            if price is None and may_cost:
+                return None
+            amounts.append(max(price or 0.0, 0.0))
+        return math.fsum(amounts)
 
     def model(self, name: str, opened: Callable[[], Model]) -> "RecordedModel":
         """The model of this name; `opened` opens it, and is called only to refresh."""
@@ -337,7 +349,8 @@ class ReplySession:
     def count(self, reply: RecordedReply, model: "RecordedModel") -> ModelReply:
         self._failed.pop(reply.key, None)
         if model.abilities.is_metered:
-            self._spent.append((model.name, reply.reply.usage))
+            may_cost = self._recording.may_cost(model.name)
+            self._spent.append((model.name, reply.reply.usage, may_cost))
         self.calls += 1
         self.prompt_tokens += reply.reply.usage.tokens_in
         self.seconds += reply.seconds

@@ -1,7 +1,6 @@
 """Suites in TOML: cases, crews, models and the gate, read strictly; paths are relative to the file."""
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -10,10 +9,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 from msgspec import Struct, field
 
+from chargehand.checked_path import checked_path
 from chargehand.errors import UsageError
 from chargehand.evaluation.plan_scores import PlanTask
 from chargehand.facts.argument_checks import refuse_unknown
 from chargehand.regular_file import read_regular_file
+from chargehand.toml_document import toml_document
 
 Mode: TypeAlias = Literal["run", "plan"]
 Metric: TypeAlias = Literal[
@@ -153,14 +154,13 @@ class Suite(NamedTuple):
 
 def load_suite(path: str | Path) -> Suite:
     """Read a suite from this file. Raises `UsageError` with the file, the position and the fault."""
-    place = Path(path)
+    place = checked_path(path, "the suite")
     try:
-        document = tomllib.loads(read_regular_file(place).decode("utf-8-sig"))
-        form = msgspec.convert(document, _SuiteFile)
+        document = toml_document(read_regular_file(place), str(place))
     except OSError as error:
         raise UsageError(f"suite {place} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{place} is not TOML: {error}") from None
+    try:
+        form = msgspec.convert(document, _SuiteFile)
     except msgspec.ValidationError as error:
         if isinstance(gate := document.get("gate"), dict):
             refuse_unknown(gate, get_args(Metric), f"{place}: [gate]")
@@ -193,8 +193,8 @@ def _faults_of(suite: Suite) -> list[str]:
             if names.count(name) > 1
         ]
     for case in suite.cases:
-        missing = [file for file in case.files if not (suite.folder / file).exists()]
-        faults += [f"case {case.id!r}: there is no file {file!r}" for file in missing]
+        missing = (_why_missing(suite.folder, file) for file in case.files)
+        faults += [f"case {case.id!r}: {why}" for why in missing if why]
         if case.checks is not None and case.checks.judge and not suite.options.judge:
             faults.append(f"case {case.id!r} asks a judge; name its model: [suite] judge = …")
         if case.output and case.checks is not None and case.checks.schema is not None:
@@ -202,9 +202,20 @@ def _faults_of(suite: Suite) -> list[str]:
         told = [*_faults_of_plan(case.plan or ()), *_faults_of_checks(case.checks)]
         faults += [f"case {case.id!r}: {fault}" for fault in told]
     for crew in suite.crews:
-        if crew.prompts and not (suite.folder / crew.prompts).is_dir():
-            faults.append(f"crew {crew.name!r}: prompts = {crew.prompts!r} is not a folder")
+        if crew.prompts and (why := _why_missing(suite.folder, crew.prompts, is_folder=True)):
+            faults.append(f"crew {crew.name!r}: {why}")
     return faults + list(_faults_of_gate(suite.gate))
+
+
+def _why_missing(folder: Path, name: str, *, is_folder: bool = False) -> str:
+    """Why a case or a crew cannot have what it names; nothing if it is there."""
+    try:
+        place = checked_path(folder / name)
+    except UsageError as error:
+        return str(error)
+    if is_folder:
+        return "" if place.is_dir() else f"prompts = {name!r} is not a folder"
+    return "" if place.exists() else f"there is no file {name!r}"
 
 
 def _faults_of_plan(tasks: Sequence[PlanTask]) -> Iterator[str]:

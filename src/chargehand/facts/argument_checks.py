@@ -215,6 +215,26 @@ def names(value: object, what: str) -> tuple[str, ...]:
     return tuple(name(each, f"{what}[{place}]") for place, each in enumerate(value))
 
 
+def hosts(value: object, what: str) -> tuple[str, ...]:
+    """Several hosts that something may be sent to: names without scheme, port or path, or `*` for all."""
+    return tuple(host(each, what) for each in names(value, what))
+
+
+def host(value: str, what: str) -> str:
+    """A host that something may be sent to. An address is refused, because no host would ever be equal to it."""
+    bare = value.rpartition("://")[2].partition("/")[0]
+    if bare.startswith("["):  # an address of version 6, of which a colon is a part
+        bare = bare[1:].partition("]")[0]
+    elif bare.count(":") == 1 and bare.rpartition(":")[2].isdecimal():
+        bare = bare.partition(":")[0]
+    bare = bare.removeprefix("*.").strip(".")
+    if bare == value.rstrip("."):
+        return bare
+    raise UsageError(
+        f"{what}: {value!r} is more than a host; write {bare or 'example.org'!r}, which includes its subdomains"
+    )
+
+
 def one_of(value: object, kind: type[E], what: str) -> E:
     """One of the values of an enumeration, given as itself or in words."""
     try:

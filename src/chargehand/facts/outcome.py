@@ -23,6 +23,7 @@ from chargehand.errors import (
 from chargehand.facts.argument_checks import (
     SpanOrNone,
     duration,
+    shown,
     usually,
 )
 from chargehand.facts.http_statuses import BUSY, DENIED, TOO_SLOW, UNPAID, status_of
@@ -80,6 +81,11 @@ class Usage(
             money=self.money + other.money,
         )
 
+    @property
+    def cost(self) -> float | None:
+        """The money; None if calls were made and no price list knows what any of them cost."""
+        return None if self.calls and not self.money else self.money
+
 
 NO_USAGE = Usage()
 #: what a call may cost where nothing is limited
@@ -88,6 +94,15 @@ ONE_CALL = Usage(calls=1)
 _NUMBER = re.compile(r"[^\w]*\d")
 #: the largest number of which every JSON reader knows all digits
 MOST_TOLD = 2**53
+
+
+def why_untrue(usage: Usage) -> str | None:
+    """Why nobody can have spent this; None if it may be true. Events from before this was asked may hold such."""
+    for name in usage.__struct_fields__:
+        amount = getattr(usage, name)
+        if not 0 <= amount <= MOST_TOLD:  # NaN is not, either
+            return f"{name}={shown(amount)} is not from 0 to 2**53"
+    return None
 
 
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):
@@ -154,7 +169,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
             return "is none of the choices"
         try:
             told = self.told(text)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:  # of JSON that is none, or nested too deeply
             return f"has no JSON after {self.telling!r} ({error})"
         if self.about == "budget":
             return self._why_no_budget(told)
@@ -199,6 +214,7 @@ class Done(
     """The task has its result."""
 
     value: Value = Value()
+    #: what was spent: no amount below 0 or above 2**53, or the attempt fails
     usage: Usage = NO_USAGE
     #: what is missing from it, of a task that was done in part
     gaps: tuple[str, ...] = ()
@@ -377,7 +393,30 @@ def _class_of_status(status: int) -> ErrorClass:
 
 def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
     """The failure that this exception means, with its stack. Whatever the exception is like, this
-    never raises: an exception may be broken itself, in its words and in its attributes."""
+    never raises: an exception may be broken itself, in its words, its attributes and its class."""
+    try:
+        return _failed_by(error, usage)
+    except BaseException:  # noqa: BLE001 - even to ask what it is can raise, if only SystemExit
+        return broken(error, usage)
+
+
+def broken(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
+    """The failure of an attempt whose own failure cannot be told: nothing of the error is called here."""
+    name = _name_of(type(error))
+    return Failed(
+        kind=ErrorClass.LOGIC,
+        message=f"what its function returned or raised could not be read ({name})",
+        error=name,
+        usage=usage,
+    )
+
+
+def _name_of(kind: type) -> str:
+    """The name of a type, past whatever its metaclass makes of it."""
+    return plain(type.__dict__["__name__"].__get__(kind))
+
+
+def _failed_by(error: BaseException, usage: Usage) -> Failed:
     told: list[str] = [_words_of(error)]
     try:
         kind = classify(error)
@@ -412,10 +451,49 @@ def _is_final(error: BaseException) -> bool:
 def checked(outcome: "Outcome") -> "Outcome":
     """This outcome, made by a worker itself, as it will be read from the journal; a failure if it cannot be."""
     try:
-        return _outcomes.decode(msgspec.json.encode(outcome))
+        return _readable(outcome)
     except Exception as error:  # noqa: BLE001 - whatever does not fit into JSON, or does not come back
-        kind = type(outcome).__name__
+        kind = _name_of(type(outcome))
         return failed_by(NotJSON(f"the worker's {kind} cannot be stored: {_said_by(error)}"))
+
+
+def checked_step(done: "Done") -> "Done":
+    """What a step has brought, as `checked`. Raises `NotJSON` if it cannot be stored."""
+    if not isinstance(done, Done):
+        raise NotJSON(f"a step brings Done(Value.of(…)), not {_name_of(type(done))}")
+    try:
+        known = _readable(done)
+    except Exception as error:  # noqa: BLE001 - as above
+        raise NotJSON(f"the step's Done cannot be stored: {_said_by(error)}") from None
+    assert isinstance(known, Done)  # noqa: S101 - for the type checker: it is written as one
+    return known
+
+
+def _readable(outcome: "Outcome") -> "Outcome":
+    """The outcome as a reader will see it. Raises whatever speaks against that.
+
+    JSON goes into an event as it stands, so what is not one value of JSON would become part of the event.
+    """
+    known = _outcomes.decode(msgspec.json.encode(outcome))
+    why = why_untrue(known.usage)
+    if why is not None:
+        raise NotJSON(f"its usage cannot be true: {why}")
+    value, told = _value_in(known), _value_in(outcome)
+    if value is not None:
+        value.refuse_unreadable()
+        if told is None or bytes(told.json).strip() != bytes(value.json):
+            raise NotJSON("its value is not one JSON value")
+    return known
+
+
+def _value_in(outcome: "Outcome") -> Value | None:
+    match outcome:
+        case Done(value=value):
+            return value
+        case NeedsInput(question=question):
+            return question.evidence
+        case _:
+            return None
 
 
 def _words_of(error: BaseException) -> str:

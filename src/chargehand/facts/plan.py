@@ -589,9 +589,7 @@ def _faults_of(
         if need.task == task.id:
             yield Fault("self_need", task.id, "it needs itself; drop this need")
         elif need.task not in ids:
-            yield Fault(
-                "dangling_need", task.id, f"it needs {need.task!r}, which is not in the plan"
-            )
+            yield Fault("dangling_need", task.id, dangling_words(task, need, ids))
         if need.key in seen:
             yield Fault(
                 "duplicate_need",
@@ -601,6 +599,17 @@ def _faults_of(
                 else "a need arrives as 'item', which is the name of the item; name the need",
             )
         seen.add(need.key)
+
+
+def dangling_words(task: Task, need: Need, known: Collection[str]) -> str:
+    """That a need names no task of the plan; of a need that only `for_each` names, how to name the list."""
+    if task.for_each != need.key:
+        return f"it needs {need.task!r}, which is not in the plan"
+    brings = next((each.task for each in task.all_needs if each.task in known), "TASK")
+    return (
+        f"for_each={need.key!r} is neither a task of the plan nor the name of a need; name the task that returns "
+        f"the list, or name the need: Need({brings!r}, name={need.key!r})"
+    )
 
 
 def _faults_of_for_each(task: Task) -> Iterable[Fault]:

@@ -64,12 +64,12 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
             return _NOTHING if not taint else cls(taint=taint)
         if isinstance(data, _BINARY):
             raise NotJSON(_BYTES, is_final=True)
-        encoded = _encoded(data)
+        encoded, form_of = _encoded(data)
         if type(data) not in _SCALARS:
-            _refuse_unfaithful(data, is_large=len(encoded) > INLINE_BYTES)
+            _refuse_unfaithful(data, form_of, is_large=len(encoded) > INLINE_BYTES)
         # msgspec writes NaN and infinity as null; only bytes with a null in them can hide one.
         if b"null" in encoded:
-            _refuse_lost_floats(data)
+            _refuse_lost_floats(data, form_of)
         return cls(json=Raw(encoded), taint=taint)
 
     @classmethod
@@ -78,9 +78,9 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
 
         What callers hand in is looked through by `of`, which takes several times as long.
         """
-        encoded = _encoded(data)
+        encoded, form_of = _encoded(data)
         if b"null" in encoded:
-            _refuse_lost_floats(data)
+            _refuse_lost_floats(data, form_of)
         return cls(json=Raw(encoded), taint=taint)
 
     def __repr__(self) -> str:
@@ -98,6 +98,24 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
         if self.blob:
             raise NotJSON(f"this value lies in blob {self.blob}; load it from the journal first")
         return msgspec.json.decode(self.json)
+
+    def refuse_unreadable(self) -> None:
+        """Raise `NotJSON` unless its bytes are one JSON value that every reader can take in.
+
+        For what was made by others than `of` and `of_record`. A value in a blob is refused, too: only
+        what stores a blob can know that it is there.
+        """
+        if self.blob or self.size:
+            raise NotJSON(
+                "its value names a blob, which only the supervisor stores; hand in the data"
+            )
+        encoded = bytes(self.json)
+        # Lists of results and notes of a board wrap what `of` has made in more levels and parts.
+        _refuse_unreadable(encoded, "its value", depth=2 * DEPTH, parts=MOST_BYTES)
+        try:
+            msgspec.json.decode(encoded)
+        except (ValueError, RecursionError) as error:
+            raise NotJSON(f"its value is not one JSON value in UTF-8: {error}") from None
 
     @property
     def is_large(self) -> bool:
@@ -132,10 +150,16 @@ def _not_json(kind: str, error: Exception) -> NotJSON:
     return NotJSON(words, is_final=isinstance(error, _NoForm))
 
 
-def _encoded(data: object) -> bytes:
+def _encoded(data: object) -> "tuple[bytes, _FormOf]":
+    """The data as JSON, and the forms that objects in it have had there."""
     kind = type(data).__name__
+    form_of: _FormOf = _hook
     try:
-        encoded = _encoder.encode(data)
+        try:
+            encoded = _encoder.encode(data)
+        except _HasObjects:  # most data has none, and needs no memory of their forms
+            form_of = _Forms().form_of
+            encoded = msgspec.json.Encoder(enc_hook=form_of).encode(data)
     except RecursionError:
         raise NotJSON(f"{kind} is {_TOO_DEEP}") from None
     except _NoForm as error:
@@ -144,7 +168,33 @@ def _encoded(data: object) -> bytes:
         raise NotJSON(f"{kind} cannot be stored as JSON: {error}") from error
     if len(encoded) > DEPTH:
         _refuse_unreadable(encoded, kind)
-    return encoded
+    return encoded, form_of
+
+
+class _HasObjects(Exception):
+    """No error: some of the data has to be asked for its form, and is written in another way."""
+
+
+def _refuse_objects(_: object) -> object:
+    raise _HasObjects
+
+
+class _Forms:
+    """What the objects of one value say that they are as JSON. Each is asked once.
+
+    A `model_dump` may be slow, and may say something else the next time: what is checked would not be what was stored.
+    """
+
+    def __init__(self) -> None:
+        #: by id; the object is kept, so that no id is used twice
+        self._known: dict[int, tuple[object, object]] = {}
+
+    def form_of(self, data: object) -> object:
+        """The hook of an encoder. Raises `_NoForm` for what has no form."""
+        known = self._known.get(id(data))
+        if known is None:
+            known = self._known[id(data)] = (data, _hook(data))
+        return known[1]
 
 
 def _hook(data: object) -> object:
@@ -179,30 +229,35 @@ def _unawaited(data: object) -> str:
     )
 
 
-def _refuse_unreadable(encoded: bytes, kind: str) -> None:
+def _refuse_unreadable(
+    encoded: bytes, kind: str, *, depth: int = DEPTH, parts: int = MOST_PARTS
+) -> None:
     """Raise `NotJSON` for bytes that a later reader may not be able to take in."""
     if len(encoded) > MOST_BYTES:
         raise NotJSON(
             f"{kind} has {len(encoded):,} bytes as JSON, and {MOST_BYTES:,} are the most; "
             "keep it in a file and pass its name on"
         )
-    if encoded.count(b"[") + encoded.count(b"{") <= DEPTH:
+    if encoded.count(b"[") + encoded.count(b"{") <= depth:
         return
-    brackets = _STRING.sub(b"", encoded).translate(None, _NO_BRACKETS)
-    if len(brackets) > 2 * MOST_PARTS:
+    # A text of JSON is found by its quotes alone once the escaped ones are gone; a pair of quotes
+    # with nothing in between changes nothing. Without these three steps the last takes ten times as long.
+    marks = encoded.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _NO_MARKS)
+    brackets = _STRING.sub(b"", marks.replace(b'""', b""))
+    if len(brackets) > 2 * parts:
         raise NotJSON(
-            f"{kind} has {len(brackets) // 2:,} lists and objects as JSON, and {MOST_PARTS:,} are the most; "
+            f"{kind} has {len(brackets) // 2:,} lists and objects as JSON, and {parts:,} are the most; "
             "keep it in a file and pass its name on"
         )
-    for _ in range(DEPTH):  # each round takes the innermost level away
+    for _ in range(depth):  # each round takes the innermost level away
         if not brackets:
             return
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
     if brackets:
-        raise NotJSON(f"{kind} is {_TOO_DEEP}; {DEPTH} levels are the most")
+        raise NotJSON(f"{kind} is {_TOO_DEEP}; {depth} levels are the most")
 
 
-def _refuse_unfaithful(data: object, *, is_large: bool) -> None:
+def _refuse_unfaithful(data: object, form_of: "_FormOf", *, is_large: bool) -> None:
     """Raise `NotJSON` for what would be written, but not come back: raw bytes, and keys that become one.
 
     Each visit stands for at least two of the bytes that were written. Of large values, parts that
@@ -221,7 +276,7 @@ def _refuse_unfaithful(data: object, *, is_large: bool) -> None:
             each = _concrete(each)
         if type(each) is dict:
             kinds = set(map(type, each))
-            if not kinds <= {str} and len(msgspec.json.decode(_keys_of(each))) != len(each):
+            if not kinds <= {str} and _count_of_keys(each, form_of) != len(each):
                 raise NotJSON(
                     "two keys of a dict become one as JSON, which has only texts as keys; "
                     f"make them texts that differ: {shown(list(each)[:5])}"
@@ -235,7 +290,7 @@ def _refuse_unfaithful(data: object, *, is_large: bool) -> None:
             raise NotJSON(_BYTES, is_final=True)
         elif type(each) not in _SCALARS:
             try:
-                made = msgspec.to_builtins(each, enc_hook=_hook, builtin_types=_BINARY)
+                made = msgspec.to_builtins(each, enc_hook=form_of, builtin_types=_BINARY)
             except TypeError as error:  # it was written all the same, so it is `msgspec.Raw`
                 raise NotJSON(f"{error}; decode it first") from None
             waiting += _compound([made])
@@ -257,15 +312,17 @@ def _compound(parts: Collection[object]) -> Collection[object]:
     return [part for part in parts if type(part) not in _SCALARS]
 
 
-def _keys_of(data: dict[Any, Any]) -> bytes:
-    return _encoder.encode(dict.fromkeys(data))
+def _count_of_keys(data: dict[Any, Any], form_of: "_FormOf") -> int:
+    """How many of its keys differ as JSON."""
+    encoded = msgspec.json.Encoder(enc_hook=form_of).encode(dict.fromkeys(data))
+    return len(msgspec.json.decode(encoded))
 
 
-def _refuse_lost_floats(data: object) -> None:
+def _refuse_lost_floats(data: object, form_of: "_FormOf") -> None:
     if isinstance(data, float) and not math.isfinite(data):
         raise NotJSON(f"{data} has no JSON form; return None or a string instead")
     try:
-        json.dumps(msgspec.to_builtins(data, str_keys=True, enc_hook=_hook), allow_nan=False)
+        json.dumps(msgspec.to_builtins(data, str_keys=True, enc_hook=form_of), allow_nan=False)
     except ValueError:
         raise NotJSON(
             "the value holds NaN or infinity, which JSON has no form for; "
@@ -282,9 +339,10 @@ _PLAIN: dict[type, Callable[[Any], object]] = {
     float: float.__float__,
 }
 _TOO_DEEP = "nested too deeply or holds itself"
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_encoder = msgspec.json.Encoder(enc_hook=_hook)
+_STRING = re.compile(rb'"[^"]*"')
+_NO_MARKS = bytes(set(range(256)) - set(b'[]{}"'))
+_FormOf: TypeAlias = Callable[[object], object]
+_encoder = msgspec.json.Encoder(enc_hook=_refuse_objects)
 _canonical = msgspec.json.Encoder(enc_hook=_hook, order="sorted")
 _NOTHING = Value()
 

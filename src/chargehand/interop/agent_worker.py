@@ -1,7 +1,7 @@
 """A worker whose work is done by another framework, and what the frameworks have in common."""
 
 import functools
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeAlias, TypedDict, Unpack, cast
@@ -14,7 +14,7 @@ from chargehand.errors import UsageError
 from chargehand.facts.events import Effect
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import Done, Usage
-from chargehand.models.prices import price_of
+from chargehand.models.prices import price_of, unpriced_words
 from chargehand.roles.function_worker import FunctionWorker, Work
 from chargehand.roles.refusal_detection import refusal_of
 from chargehand.roles.resources import Resources
@@ -66,10 +66,7 @@ class AgentWorker(FunctionWorker):
         one = Usage(calls=1, tokens_in=1, tokens_out=1)
         for model in self._models():
             if price_of(model, one) is None:
-                raise UsageError(
-                    f"Limits(money=…) cannot be enforced: the price of {model}, the model of worker "
-                    f"{self.name!r}, is unknown; limit calls or tokens instead, or install chargehand[prices]"
-                )
+                raise UsageError(unpriced_words(model, f"worker {self.name!r}"))
 
 
 def _judged(outcome: Any) -> Any:
@@ -91,6 +88,15 @@ class ToolEffects:
 
     def of(self, tool: str) -> Effect:
         return self._named.get(tool, self._all)
+
+    def refuse_unknown(self, tools: Collection[str] | None, worker: str) -> None:
+        """Raise `UsageError` for a name that no tool has. None: which tools there are shows only during the work."""
+        unknown = [] if tools is None else [name for name in self._named if name not in tools]
+        if unknown:
+            raise UsageError(
+                f"worker {worker!r}: effects names {unknown[0]!r}, which is not a tool of the agent; "
+                f"it has {', '.join(tools or ()) or 'none'}"
+            )
 
 
 def _effect(word: str) -> Effect:

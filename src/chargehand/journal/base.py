@@ -444,8 +444,9 @@ def named_blobs(payload: bytes) -> list[str]:
 def is_part_of_journal(path: Path) -> bool:
     """Whether this file is a database, or lies beside one and belongs to it: nothing may replace it."""
     for suffix in ("", "-head", "-wal", "-shm"):
-        if path.name.endswith(suffix):
-            database = path.with_name(path.name.removesuffix(suffix))
+        name = path.name.removesuffix(suffix)
+        if name and path.name.endswith(suffix):  # `.` and `/` have no name
+            database = path.with_name(name)
             if not database.is_file():
                 continue  # to open a pipe would wait
             with suppress(OSError), database.open("rb") as file:

@@ -6,6 +6,9 @@ from chargehand.errors import UsageError
 
 #: of the options behind the `?`, those that hold no secret
 _SHOWN = {"host", "port", "dbname", "user", "sslmode", "application_name", "target_session_attrs"}
+#: a host, before its port
+_PORT_OF_HOST = re.compile(r"^(?:\[[^\]]*\]|[^:]*):?")
+_MOST_PORT = 65_535
 _SCHEME = re.compile(r"postgres(?:ql)?:")
 _LIKE_DSN = re.compile(r"(?i)\s*postgres\w*(\+\w+)?:?//|[\w+]+://|.*\bpassword=|\s+postgres")
 
@@ -23,6 +26,23 @@ def is_dsn(where: str) -> bool:
             "postgresql://USER@HOST/DATABASE, or the path of a file"
         )
     return False
+
+
+def refuse_bad_port(dsn: str) -> None:
+    """Raise `UsageError` for a port that is none: the system would take its lowest 16 bits for another one."""
+    place = dsn.partition(":")[2].lstrip("/").rpartition("@")[2]
+    hosts, _, query = place.partition("?")
+    ports = [_PORT_OF_HOST.sub("", host) for host in hosts.partition("/")[0].split(",")]
+    options = (each.partition("=") for each in query.split("&"))
+    ports += [port for name, _, given in options if name == "port" for port in given.split(",")]
+    for port in filter(None, ports):
+        if not (
+            port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= _MOST_PORT
+        ):
+            raise UsageError(
+                f"the port of {place_of(dsn)} must be a number from 1 to {_MOST_PORT:,}; write "
+                "postgresql://USER@HOST:PORT/DATABASE"
+            )
 
 
 def place_of(dsn: str) -> str:

@@ -19,7 +19,7 @@ from chargehand.errors import (
     JournalVersion,
     UsageError,
 )
-from chargehand.journal.dsn import place_of
+from chargehand.journal.dsn import place_of, refuse_bad_port
 from chargehand.journal.postgres_transaction import POSTGRES
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class PostgresServer:
     """Opens connections to one server, and says in the journal's words what is wrong with it."""
 
     def __init__(self, dsn: str, *, makes_tables: bool = True) -> None:
+        refuse_bad_port(dsn)
         self.place = place_of(dsn)
         self._dsn = dsn
         self._makes_tables = makes_tables

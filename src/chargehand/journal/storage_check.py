@@ -1,6 +1,5 @@
 """Whether a place can hold a journal at all: its path, its file system, and the SQLite that is to write there."""
 
-import errno
 import os
 import re
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import apsw
 
+from chargehand.checked_path import checked_path
 from chargehand.errors import JournalUnfit, UsageError
 from chargehand.journal.durable_files import make_folder
 from chargehand.journal.sqlite_errors import file_refusal, read_only
@@ -58,7 +58,7 @@ def prepare(path: Path) -> None:
             f"{named} is not UTF-8, as the name of a journal must be; choose another name"
         ) from None
     if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file in it, such as {path / 'runs.db'}")
+        raise _is_folder(path)
     refuse_special_file(path, "give the path of a file for the journal")
     try:
         make_folder(path.parent)
@@ -74,17 +74,16 @@ def prepare(path: Path) -> None:
 
 def real_path(path: Path) -> Path:
     """Where this path of a journal leads through links. Raises `UsageError` if there can be no file."""
+    real = checked_path(path, "the journal").resolve()
+    if real.is_dir():
+        raise _is_folder(path)
     # The longest name beside it is that of a node's file.
-    for place in (path, path.with_name(f"{path.name}-node-n-{'0' * 12}")):
-        try:
-            place.stat()
-        except (OSError, ValueError) as error:
-            if isinstance(error, ValueError) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-                fact = getattr(error, "strerror", None) or str(error)
-                raise UsageError(
-                    f"{str(path)!r} cannot be the path of a journal ({fact}); choose another one"
-                ) from None
-    return path.resolve()
+    checked_path(real.with_name(f"{real.name}-node-n-{'0' * 12}"), "the journal")
+    return real
+
+
+def _is_folder(path: Path) -> UsageError:
+    return UsageError(f"{path} is a folder; name a file in it, such as {path / 'runs.db'}")
 
 
 def refuse_network(path: Path) -> None:

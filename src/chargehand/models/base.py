@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from chargehand.errors import InvalidModelReply
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.lone_surrogates import without_escaped_surrogates, without_surrogates
 from chargehand.facts.outcome import NO_USAGE, Usage
@@ -269,13 +270,70 @@ class Model(Protocol):
         """A digest of the provider and the key: models with the same digest share rate limits."""
 
     @property
-    def abilities(self) -> Abilities: ...
+    def abilities(self) -> Abilities:
+        """What it can do and whether it may cost something; `Abilities()` fits most models."""
 
     async def ask(self, request: ModelRequest) -> ModelReply:
         """The whole reply. Raises a `ModelError` of the right class for whatever goes wrong."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
-        """The text of the reply piece by piece, and finally the whole reply."""
+        """The text of the reply piece by piece, and finally the whole reply: an async generator."""
+
+
+_OF_MODEL = ("name", "account", "abilities", "ask", "stream")
+
+
+def why_no_model(given: object) -> str:
+    """What this lacks to be a `Model`, naming its class; empty if it lacks nothing."""
+    if isinstance(given, type):
+        return f"{given.__name__} is a class; give an object of it, as {given.__name__}(…)"
+    # A property is not asked for its value, because it may open a connection for that.
+    missing = [
+        each for each in _OF_MODEL if not (hasattr(type(given), each) or hasattr(given, each))
+    ]
+    if not missing:
+        return ""
+    how = "; for most models, abilities = Abilities() is right" if missing == ["abilities"] else ""
+    return f"{type(given).__name__} is no Model: it has no {', '.join(missing)}{how}"
+
+
+def whole_reply(reply: object, model: str, method: str) -> ModelReply:
+    """What `ask` or `stream` of this model has returned. Raises `InvalidModelReply` if it is no sound reply."""
+    if not isinstance(reply, ModelReply):
+        raise InvalidModelReply(model, method, f"returned {_a(reply)} instead of a ModelReply")
+    if type(reply.parts) is not tuple or type(reply.stop) is not StopReason:
+        reply = _normal(reply, model, method)
+    for part in reply.parts:
+        if not isinstance(part, Part):
+            raise InvalidModelReply(
+                model, method, f"returned a ModelReply with {_a(part)} among its parts"
+            )
+    if not isinstance(reply.usage, Usage):
+        raise InvalidModelReply(
+            model, method, f"returned a ModelReply whose usage is {_a(reply.usage)}, not a Usage"
+        )
+    return reply
+
+
+def _normal(reply: ModelReply, model: str, method: str) -> ModelReply:
+    """The same reply, where its parts are a list, or its reason to stop is given as a text."""
+    if not isinstance(reply.parts, tuple | list):
+        raise InvalidModelReply(
+            model, method, f"returned a ModelReply whose parts are {_a(reply.parts)}, not a tuple"
+        )
+    known = [each.value for each in StopReason]
+    if reply.stop not in known:
+        raise InvalidModelReply(
+            model,
+            method,
+            f"returned a ModelReply with stop={checks.shown(reply.stop)}, which is no StopReason "
+            f"({', '.join(known)})",
+        )
+    return replace(reply, parts=tuple(reply.parts), stop=StopReason(reply.stop))
+
+
+def _a(thing: object) -> str:
+    return f"an object of type {type(thing).__name__}"
 
 
 def _text_in(parts: Sequence[Part]) -> str:

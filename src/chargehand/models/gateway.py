@@ -8,16 +8,17 @@ is asked.
 """
 
 import asyncio
+import inspect
 import logging
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +30,7 @@ from chargehand.facts.argument_checks import Duration, arguments_checked, durati
 from chargehand.facts.lone_surrogates import without_surrogates
 from chargehand.facts.outcome import Parked
 from chargehand.facts.value import canonical, digest_of
-from chargehand.models.base import Model, ModelReply, ModelRequest, valid_unicode
+from chargehand.models.base import Model, ModelReply, ModelRequest, valid_unicode, whole_reply
 from chargehand.models.provider_errors import seconds_asked_by
 from chargehand.models.provider_queue import (
     FIRST_PATIENCE,
@@ -115,13 +116,38 @@ class _Ear:
             self._is_begun = False
             # What was heard belongs to a reply that broke off, maybe of another model.
             self._hear(None)
-        async with aclosing(model.stream(request)) as pieces:  # type: ignore[type-var]  # generators, all of them
+        async with aclosing(_pieces_of(model, request)) as pieces:
             async for piece in pieces:
-                if isinstance(piece, ModelReply):
-                    return piece
+                if not isinstance(piece, str):
+                    return whole_reply(piece, model.name, "stream")
                 self._is_begun = line.is_reached = True
                 self._hear(without_surrogates(piece))
-        raise errors.ModelGarbled(f"{model.name} ended its stream without a whole reply")
+        # A reply that breaks off raises an error of its own, so that this is a fault of the model's code.
+        raise errors.InvalidModelReply(model.name, "stream", "ended without a ModelReply")
+
+
+def _pieces_of(model: Model, request: ModelRequest) -> AsyncGenerator[str | ModelReply, None]:
+    stream: object = model.stream(request)
+    if hasattr(stream, "__aiter__") and hasattr(stream, "aclose"):
+        return cast("AsyncGenerator[str | ModelReply, None]", stream)
+    if inspect.iscoroutine(stream):
+        stream.close()  # it is never awaited, which Python would warn of
+    raise errors.InvalidModelReply(
+        model.name,
+        "stream",
+        f"is no async generator: it returned an object of type {type(stream).__name__}",
+    )
+
+
+async def _answer_of(
+    model: str,
+    asking: Callable[[ModelRequest], Awaitable[ModelReply]],
+    request: ModelRequest,
+) -> ModelReply:
+    answering = asking(request)
+    if not inspect.isawaitable(answering):
+        raise errors.InvalidModelReply(model, "ask", "is not async: write `async def ask`")
+    return valid_unicode(whole_reply(await answering, model, "ask"))
 
 
 class ModelGateway:
@@ -311,7 +337,7 @@ class _Calling:
             sends += 1
             pause = 0.0
             try:
-                reply = valid_unicode(await self._asking(self._request))
+                reply = await _answer_of(self._model, self._asking, self._request)
             except errors.ModelBusy as error:
                 line.put_back(error, began, loop.time(), terms.until)
                 self._refuse_to_wait(error, terms)

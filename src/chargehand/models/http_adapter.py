@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from chargehand.errors import ModelError, ModelRefused
 from chargehand.facts.lone_surrogates import without_escaped_surrogates
-from chargehand.facts.outcome import Usage
+from chargehand.facts.outcome import MOST_TOLD, Usage
 from chargehand.models import base
 from chargehand.models.connection_settings import Access
 from chargehand.models.http_client import ModelEndpoint
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 log = logging.getLogger("chargehand.models")
 
 #: of tokens; beyond it a number is no longer one that all of JSON's readers agree on
-LARGEST_COUNT = 2**53
+LARGEST_COUNT = MOST_TOLD
 
 
 #: headers with what is granted a minute: of requests, of tokens

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from chargehand.checked_path import checked_path
 from chargehand.errors import ModelError, ModelGarbled, ModelRefused
 from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.models import base
@@ -47,7 +48,7 @@ class LocalModel:
         context: int = CONTEXT,
         threads: int | None = None,
     ) -> None:
-        self._path = Path(path).expanduser()
+        self._path = checked_path(path, "local", home=True)
         self._runtime = runtime_of(self._path, context, threads)
         self.name = f"local:{name or self._path.name}"
         self.account = base.account_of("local", str(self._path.resolve()))
@@ -251,7 +252,7 @@ def _is_known(call: base.ToolCall, turns: Sequence[base.Turn]) -> bool:
 def _is_json(text: str) -> bool:
     try:
         msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return True
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from chargehand.checked_path import checked_path
 from chargehand.errors import ModelGarbled, ModelUnreachable, UsageError
 
 VARIABLE = "CHARGEHAND_CACHE"
@@ -39,13 +40,14 @@ KNOWN = {
 def cache_folder() -> Path:
     """Where fetched weights are kept: CHARGEHAND_CACHE, or this system's place for caches."""
     if chosen := os.environ.get(VARIABLE, "").strip():
-        return Path(chosen).expanduser()
+        return checked_path(chosen, VARIABLE, home=True)
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "chargehand"
+        return checked_path("~", VARIABLE, home=True) / "Library" / "Caches" / "chargehand"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "chargehand" / "cache"
+        local = os.environ.get("LOCALAPPDATA") or "~"
+        return checked_path(local, VARIABLE, home=True) / "chargehand" / "cache"
     base = os.environ.get("XDG_CACHE_HOME", "").strip()
-    return (Path(base) if base else Path.home() / ".cache") / "chargehand"
+    return checked_path(base or "~/.cache", VARIABLE, home=True) / "chargehand"
 
 
 def path_of(name: str) -> Path:
@@ -59,7 +61,7 @@ def path_of(name: str) -> Path:
         return path
     if not name:
         raise UsageError(f"which local model? Write local:{next(iter(KNOWN))}, or local:path.gguf")
-    path = Path(name).expanduser()
+    path = checked_path(name, "local", home=True)
     if not path.is_file():
         known = ", ".join(KNOWN)
         raise UsageError(f"there is no local model {name!r}: no such file, and not one of {known}")

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from chargehand.errors import ModelDenied, UsageError
 from chargehand.facts.argument_checks import arguments_checked, shown
-from chargehand.models.base import Abilities, Model
+from chargehand.models.base import Abilities, Model, why_no_model
 from chargehand.models.connection_settings import Access, ModelTimeouts
 
 Protocol: TypeAlias = Literal["chat", "responses", "anthropic"]
@@ -105,6 +105,8 @@ def open_model(
     if not isinstance(model, str):
         if not hasattr(model, "ask"):
             raise UsageError(f"{shown(model)} is not a model; give provider:model, or a model")
+        if why := why_no_model(model):
+            raise UsageError(why)
         return model
     provider, _, name = model.partition(":")
     if provider in INSIDE:

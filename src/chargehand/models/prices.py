@@ -31,6 +31,17 @@ def price_of(model: str, usage: Usage) -> float | None:
     return sum(rate * amount for rate, amount in zip(rates, amounts, strict=True))
 
 
+def unpriced_words(model: str, whose: str) -> str:
+    """Why a cap on money cannot be kept where this model, whose price is unknown, is asked; and the way out."""
+    if _price_list() is None:
+        why = "no price list is installed"
+        way_out = "install chargehand[prices], or limit calls or tokens instead"
+    else:
+        why = "the installed price list (genai-prices) does not know this model"
+        way_out = "limit calls or tokens instead, or update genai-prices if the model is new"
+    return f"Limits(money=…) cannot be kept: the price of {model}, which {whose} asks, is unknown, because {why}; {way_out}"
+
+
 def is_plausible(reported: Usage, most: Usage, *, has_parts: bool) -> bool:
     """Whether a provider's report can be true of a call that may have cost this at most."""
     cached = reported.cache_read + reported.cache_written

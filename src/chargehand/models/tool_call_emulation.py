@@ -63,7 +63,7 @@ def read_form(text: str, id_: str) -> Filled | None:
     """The form that the model filled in; None if it is none, as when it was cut off."""
     try:
         value = msgspec.json.decode(without_escaped_surrogates(text))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     match value:
         case {"tool": str(name), "arguments": dict(arguments)}:

@@ -5,7 +5,6 @@ and tasks may run in any order, and each request still gets the same reply.
 """
 
 import re
-import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -13,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from chargehand.checked_path import checked_path
 from chargehand.errors import ModelRefused, UsageError
 from chargehand.models.base import (
     Abilities,
@@ -26,6 +26,7 @@ from chargehand.models.base import (
 )
 from chargehand.models.scripted import counted, pieces, request_line
 from chargehand.regular_file import read_regular_file
+from chargehand.toml_document import toml_document
 
 #: of an answer in words
 _LAST_LINE = "\nCONFIDENCE: "
@@ -119,7 +120,7 @@ def open_model(name: str) -> WrittenModel:
     """The model of `written:PATH`."""
     if not name:
         raise UsageError("written models are called written:PATH, with a file of replies")
-    return WrittenModel(Path(name))
+    return WrittenModel(checked_path(name, "written"))
 
 
 def purpose_of(request: ModelRequest) -> Purpose:
@@ -149,13 +150,13 @@ def _asked(request: ModelRequest) -> str:
 
 def _read(path: Path) -> WrittenReplies:
     try:
-        text = read_regular_file(path).decode("utf-8-sig")  # some editors put a mark first
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise UsageError(f"{path} cannot be read as a file of replies: {why}") from None
+        data = read_regular_file(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read as a file of replies: {error.strerror}") from None
+    document = toml_document(data, str(path))
     try:
-        replies = msgspec.convert(tomllib.loads(text), WrittenReplies)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        replies = msgspec.convert(document, WrittenReplies)
+    except msgspec.ValidationError as error:
         raise UsageError(f"{path} is not a file of replies: {error}; see the models page") from None
     except RecursionError:
         raise UsageError(f"{path} is nested too deep to be read; take brackets out of it") from None

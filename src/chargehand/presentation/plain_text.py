@@ -19,6 +19,7 @@ _CONTROLS = (
     r"|[\ud800-\udfff]"  # halves of characters, which cannot be written out
 )
 _FORBIDDEN = re.compile(_CONTROLS)
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def clean(text: str) -> str:
@@ -41,6 +42,11 @@ def clean_json(data: bytes) -> bytes:
     if text.isascii() and "\x7f" not in text:
         return data
     return _FORBIDDEN.sub(_json_escaped, text).encode()
+
+
+def ascii_json(text: str) -> str:
+    """JSON in which every character beyond ASCII is written as `\\u…`; as data it is the same."""
+    return _BEYOND_ASCII.sub(_json_escaped, text)
 
 
 def _json_escaped(found: "re.Match[str]") -> str:
@@ -162,8 +168,8 @@ def cut_to(text: str, width: int, mark: str = "…") -> str:
     return (text[:kept].rstrip() + mark if mark else text[:kept]) if width > 0 else ""
 
 
-def money_words(money: float) -> str:
-    """An amount with as many digits as it takes to see something."""
+def money_words(money: float | None) -> str:
+    """An amount with as many digits as it takes to see something; a dash for none, and for one that is unknown."""
     if not money:
         return "–"
     return f"${money:.2f}" if money >= 0.1 else f"${money:.4f}"

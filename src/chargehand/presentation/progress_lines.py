@@ -421,13 +421,19 @@ def gain_of(result: RunResult) -> float | None:
     return round(result.speedup, 3) if is_any_done and result.speedup >= 0.05 else None
 
 
-def gain_words(result: RunResult) -> str:
-    """The speed-up in words; empty below 1, and for a single task, unless a supervisor below led it faster."""
+def told_gain(result: RunResult) -> float | None:
+    """The speed-up where it says something; None below 1, and for a single task, unless a supervisor below led it faster."""
     pieces = sum(max(len(task.items), 1) for task in result.tasks.values())
     gain = gain_of(result)
     if gain is None or gain < LEAST_SPEEDUP or (pieces < 2 and gain < 1.05):
-        return ""
-    return f", {gain:.1f} times as fast as one task after another"
+        return None
+    return gain
+
+
+def gain_words(result: RunResult) -> str:
+    """The speed-up in words; empty where it says nothing."""
+    gain = told_gain(result)
+    return "" if gain is None else f", {gain:.1f} times as fast as one task after another"
 
 
 def waited_words(result: RunResult) -> str:

@@ -22,7 +22,7 @@ BELOW = " › "
 #: the status of a run that is there and cannot be read
 UNREADABLE = "unreadable"
 #: the status of a run that waits for a supervisor to start it
-SUBMITTED = "submitted"
+SUBMITTED = RunState.SUBMITTED.value
 #: the status of a run that goes on once a person has answered, whether a process leads it or not
 WAITING = RunState.WAITING.value
 #: the status of a run that no process leads

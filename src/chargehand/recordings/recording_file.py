@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from chargehand.checked_path import checked_path
 from chargehand.decisions.budget import all_runs_below
 from chargehand.errors import JournalDamaged, JournalVersion, RecordingTooLarge, UsageError
 from chargehand.facts.board import BOARD, board_of_run, decode_board, stream_of
@@ -118,9 +119,10 @@ async def record(
 
     Without `content` it has no texts, values and blobs. An existing file is replaced only with `force`.
     """
+    target = checked_path(path, "the recording")
     async with journal_at(journal) as source:
         archive = await archive_of(source, run)
-        await _write_file(archive, Path(path), content=content, force=force)
+        await _write_file(archive, target, content=content, force=force)
     return archive
 
 
@@ -132,7 +134,7 @@ async def load(
     Raises `RecordingTooLarge` for a file that would unpack to more than `max_size` bytes.
     """
     if is_recording(run):
-        return await asyncio.to_thread(read_recording, Path(run), max_size)
+        return await asyncio.to_thread(read_recording, checked_path(run), max_size)
     async with journal_at(journal) as source:
         archive = await archive_of(source, os.fspath(run))
         if source is journal:

@@ -53,6 +53,7 @@ class TaskComparison(Struct, frozen=True, kw_only=True):
     gaps: Pair
     #: seconds that its attempts took together; of a task with `for_each`, from its first start to its last end
     seconds: Pair
+    #: None: no price list knows its models
     money: Pair
 
     @property
@@ -74,6 +75,7 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     busy: Pair
     calls: Pair
     tokens: Pair
+    #: None: no price list knows its models
     money: Pair
     tasks: tuple[TaskComparison, ...]
 
@@ -120,7 +122,7 @@ def _compare(a: _Side, b: _Side) -> RunComparison:
         busy=_lengths(of_a.busy, of_b.busy),
         calls=Pair(usage_a.calls, usage_b.calls),
         tokens=Pair(*(each.tokens_in + each.tokens_out for each in (usage_a, usage_b))),
-        money=Pair(usage_a.money, usage_b.money),
+        money=Pair(usage_a.cost, usage_b.cost),
         tasks=tuple(
             _compare_task(task, (a.live_run, taken_a), (b.live_run, taken_b))
             for task in tasks
@@ -188,7 +190,7 @@ def _compare_task(
         output=Pair(*(None if value is None else value.digest for value in values)),
         gaps=Pair(*(() if node is None else node.gaps for node in nodes)),
         seconds=_lengths(taken[0].length, taken[1].length),
-        money=Pair(taken[0].usage.money, taken[1].usage.money),
+        money=Pair(taken[0].usage.cost, taken[1].usage.cost),
     )
 
 

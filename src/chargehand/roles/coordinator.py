@@ -4,13 +4,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand import errors
+from chargehand.checked_path import checked_path
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.coordination.board_conflicts import BoardWatch
 from chargehand.decisions.coordination.conflicts import Conflict, conflicts_in
@@ -277,8 +277,8 @@ def _opened(journal: "Journal | str | os.PathLike[str]") -> tuple[Journal, bool]
     """The journal, and whether it was opened here. One that is not there is not made."""
     if not isinstance(journal, (str, os.PathLike)):
         return open_journal(journal), False
-    path = Path(os.fspath(journal).removeprefix("sqlite:"))
-    if not is_dsn(os.fspath(journal)) and not path.exists():
+    place = os.fspath(journal)
+    if not is_dsn(place) and not checked_path(path := place.removeprefix("sqlite:")).exists():
         raise errors.UsageError(
             f"there is no journal at {path}; a coordinator reads one that others write"
         )

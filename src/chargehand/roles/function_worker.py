@@ -177,4 +177,6 @@ def _check_bounds(
 
 def _where(function: Work) -> Where:
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
-    return Where.LOOP if inspect.iscoroutinefunction(called) else Where.THREAD
+    # The function itself, too: a `functools.partial` has a `__call__` that tells nothing.
+    is_async = any(map(inspect.iscoroutinefunction, (function, called)))
+    return Where.LOOP if is_async else Where.THREAD

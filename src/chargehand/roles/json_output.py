@@ -51,7 +51,7 @@ def decoded(text: str) -> Any:
     """The JSON in a text, between fences or not; None if it is none."""
     try:
         return _found_in(text)
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
 
 
@@ -69,6 +69,8 @@ def _found_in(text: str, opening: str = "{") -> Any:
     text = without_escaped_surrogates(text)
     try:
         return msgspec.json.decode(text.strip())
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
     except msgspec.DecodeError:
         found = _parts_in(text, opening)
         if not found:

@@ -86,7 +86,7 @@ class Worker:
         self.rules = Rules(rules, self.toolbox.names)
         self.skills = checks.names(skills, f"worker {name!r}: skills")
         self.secrets = frozenset(checks.names(secrets, f"worker {name!r}: secrets"))
-        self.destinations = frozenset(checks.names(destinations, f"worker {name!r}: destinations"))
+        self.destinations = frozenset(checks.hosts(destinations, f"worker {name!r}: destinations"))
         self.preapproved = frozenset(checks.names(preapproved, f"worker {name!r}: preapproved"))
         if unknown := sorted(self.preapproved - frozenset(self.toolbox.names)):
             raise UsageError(f"preapproved names {unknown[0]!r}, which is not a tool of {name!r}")

@@ -76,6 +76,7 @@ class Factory:
         self.description = f"{description.rstrip(' .')}{offer}" if tools else description
         self.model = self._ablest.model
         self.skills = self._ablest.skills
+        self.secrets = self._ablest.secrets
         self.timeout = self._ablest.timeout
         self.place = self._ablest.place
 
@@ -125,7 +126,7 @@ class Factory:
         return Worker(self.name, MADE, instructions=hire.role, tools=tools, **options)
 
     def _by_hand(self, resources: Resources, make: Make) -> Callable[[Brief], Awaitable[Outcome]]:
-        async def perform(brief: Brief) -> Outcome:
+        def made_for(brief: Brief) -> Callable[[Brief], Awaitable[Outcome]]:
             made = make(brief)
             if not isinstance(made, Worker):
                 raise WorkerError(
@@ -137,12 +138,18 @@ class Factory:
             # Nobody could see at the start of the run which models would be asked.
             capped = brief.limits.money is not None
             if capped and (model := resources.unpriced(made.model, f"worker {made.name!r}")):
-                raise WorkerError(
-                    f"Limits(money=…) cannot be enforced: the price of {model}, which factory "
-                    f"{self.name!r} gave to {made.name!r}, is unknown",
-                    kind="denied",
-                )
-            return await made.work(resources)(brief)
+                from chargehand.models.prices import unpriced_words
+
+                whose = f"worker {made.name!r}, made by factory {self.name!r},"
+                raise WorkerError(unpriced_words(model, whose), kind="denied")
+            return made.work(resources)
+
+        async def perform(brief: Brief) -> Outcome:
+            try:
+                work = made_for(brief)
+            except UsageError as error:  # the same brief makes the same worker, as wrong as this one
+                raise WorkerError(f"factory {self.name!r}: {error}", kind="denied") from error
+            return await work(brief)
 
         return perform
 

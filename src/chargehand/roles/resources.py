@@ -3,7 +3,7 @@
 Models and tools are imported when first asked for: a run of plain functions needs neither.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -74,6 +74,16 @@ class Resources:
         below.notices = self.notices or above.notices
         below.stand_in = self.stand_in or above.stand_in
         return below
+
+    def granted(self, worker: str, names: Iterable[str]) -> dict[str, str]:
+        """The secrets of these names. Raises `UsageError` for one that this supervisor does not have."""
+        for name in names:
+            if name not in self.secrets:
+                raise UsageError(
+                    f"worker {worker!r} is granted the secret {name!r}, which its supervisor does not have; "
+                    f"give it with Supervisor(…, secrets={{{name!r}: …}}); a nested supervisor inherits none"
+                )
+        return {name: self.secrets[name] for name in names}
 
     @cached_property
     def settings(self) -> "ModelSettings":
@@ -202,10 +212,16 @@ class Resources:
 def check_model(chosen: "ModelChoice | None", whose: str) -> None:
     """Refuse what is neither the name of a model nor a model, nor a chain of them."""
     for each in () if chosen is None else _chain(chosen, whose):
-        if not isinstance(each, str) and not hasattr(each, "ask"):
+        if isinstance(each, str):
+            continue
+        if not hasattr(each, "ask"):
             raise UsageError(
                 f"{whose}: {shown(each)} is not a model; give its name, as 'openai:gpt-5-mini', or a model"
             )
+        from chargehand.models.base import why_no_model
+
+        if why := why_no_model(each):
+            raise UsageError(f"{whose}: {why}")
 
 
 def _texts_by_name(secrets: object) -> dict[str, str]:

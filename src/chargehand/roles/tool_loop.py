@@ -15,7 +15,7 @@ from chargehand.decisions.rule_answer import cut
 from chargehand.decisions.tool_policy import Grants, Knowledge, Ruling, Traits, Verdict, judge_call
 from chargehand.decisions.tool_rules import Rules
 from chargehand.engines.brief import Brief
-from chargehand.errors import ToolError, WorkerError
+from chargehand.errors import NotJSON, ToolError, WorkerError
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Question
 from chargehand.facts.plan import ITEM
 from chargehand.facts.value import Value, canonical, digest_of
@@ -111,9 +111,7 @@ class ToolLoop:
         self._is_tainted = bool(brief.taint)
         #: tools that have said something since, as sources of taint, and the server of each
         self._heard: dict[str, str] = {}
-        self._secrets = {
-            name: resources.secrets[name] for name in worker.secrets if name in resources.secrets
-        }
+        self._secrets = resources.granted(worker.name, worker.secrets)
 
     async def hold(self) -> Outcome:
         """Talk until there is a result that fits, or a reason why there is none."""
@@ -386,6 +384,8 @@ class ToolLoop:
             case Ruling.DENIED:
                 raise _denied(verdict)
             case Ruling.ASK:
+                # First, so that nobody is asked about a call that cannot be made; the model is told.
+                tool.arguments.read(call.arguments)
                 return self._approved(tool, call, verdict)
 
     def _judged(self, tool: Tool, arguments: str) -> Verdict:
@@ -578,5 +578,5 @@ def _key_of(call: base.ToolCall) -> str:
 def _canonical_arguments(arguments: str) -> str:
     try:
         return canonical(msgspec.json.decode(arguments or "{}")).decode()
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError, NotJSON):  # no JSON, or nested too deeply
         return arguments

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
@@ -22,7 +23,7 @@ from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.engines.base import Ending, Job
 from chargehand.engines.brief import AttemptHost, Brief, PlanningHost
-from chargehand.engines.journal_host import outcome_of
+from chargehand.engines.journal_host import outcome_in_thread, outcome_of
 from chargehand.engines.local_engine import Threads
 from chargehand.errors import InternalError, JournalError, UsageError
 from chargehand.facts.commands import StartAttempt
@@ -200,9 +201,7 @@ class AttemptFactory:
                 def call(job: Job) -> "Awaitable[object]":
                     return cast("Awaitable[object]", function(job.brief))
             case Where.THREAD:
-
-                def call(job: Job) -> "Awaitable[object]":
-                    return self._threads.call(function, job.brief, job)
+                return self._attempt(partial(outcome_in_thread, self._threads.call, function))
             case Where.PROCESS:
                 from chargehand.engines.child_processes import Children, importable
 
@@ -216,7 +215,7 @@ class AttemptFactory:
                 def call(job: Job) -> "Awaitable[object]":
                     return children.call(job.brief, job)
 
-        return self._attempt(call)
+        return self._attempt(partial(outcome_of, call))
 
     def _duty_of(
         self, system_task: str, live_run: LiveRun, host: PlanningHost | None
@@ -229,10 +228,11 @@ class AttemptFactory:
         requested = live_run.schedule.requested
         roster = self._crew.roster.limited_to(() if requested is None else requested.workers)
         context = PlanningContext(live_run, roster, self._clock.now, self._blobs, host)
-        return self._attempt(lambda job: perform(job.brief, context, self._resources), is_own=True)
+        call = partial(outcome_of, lambda job: perform(job.brief, context, self._resources))
+        return self._attempt(call, is_own=True)
 
     def _attempt(
-        self, call: "Callable[[Job], Awaitable[object]]", *, is_own: bool = False
+        self, call: "Callable[[Job], Awaitable[Ending]]", *, is_own: bool = False
     ) -> "Callable[[Job], Awaitable[Ending]]":
         async def work(job: Job) -> Ending:
             brief = job.brief
@@ -242,7 +242,7 @@ class AttemptFactory:
                 except Exception as error:  # noqa: BLE001 - a missing part or blob fails the attempt
                     return failed_by(error)
             shape = None if is_own else brief.task.output  # now: its worker may change its brief
-            outcome = await outcome_of(call, job)
+            outcome = await call(job)
             if shape is not None and type(outcome) is Done:
                 outcome = _shaped(outcome, shape)
             if type(outcome) is Done and outcome.value.is_large:
@@ -355,8 +355,6 @@ def _key_of(task: Task, version: str, values: Mapping[str, Value]) -> str:
 
 def _shaped(done: Done, schema: dict[str, Any]) -> Done | Failed:
     """The result, if it has the shape that the task asks for, whoever brought it."""
-    if done.value.blob:
-        return done  # of a run below, where it was checked
     try:
         objection = objection_to(bytes(done.value.json).decode(), schema)[1]
     except UsageError as error:  # of plans from before their schemas were checked

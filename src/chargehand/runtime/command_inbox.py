@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -307,7 +307,15 @@ class Leader(Protocol):
 class CommandInbox:
     """Opens what is for the runs led here, and what anybody with the right workers may take."""
 
-    def __init__(self, journal: Journal, roster: Roster, clock: Clock, leader: Leader) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        roster: Roster,
+        clock: Clock,
+        leader: Leader,
+        refuse_unkept: Callable[[Event], None],
+    ) -> None:
+        self._refuse_unkept = refuse_unkept
         self._journal = journal
         self._mail = journal.mail
         self._node = journal.leases.node
@@ -375,11 +383,22 @@ class CommandInbox:
         self._seen.update(letter.id for letter in letters)
         told = []
         for letter in letters:
-            if (event := told_by(letter, self._clock.now())) is not None:
+            if (event := self._event_of(letter)) is not None:
                 told.append((event, letter.id))
             else:
                 await self._discard(letter)
         return told
+
+    def _event_of(self, letter: Mail) -> Event | None:
+        """What a letter says; None, and a line in the log, if it cannot be read or its command not be kept."""
+        event = told_by(letter, self._clock.now())
+        try:
+            if event is not None:
+                self._refuse_unkept(event)
+        except UsageError as error:  # the process that posted it may have other workers
+            _refuse(letter, error)
+            return None
+        return event
 
     async def open_letters(self, run: str) -> None:
         """Open what was posted to a run that is led here, so that a later command does not overtake it."""
@@ -417,7 +436,7 @@ class CommandInbox:
         if letter.id in self._seen or letter.stream not in self._leader.kernel.runs:
             return  # it was opened before its turn, or another leads the run, or nobody does
         self._seen.add(letter.id)
-        event = told_by(letter, self._clock.now())
+        event = self._event_of(letter)
         if event is None:
             await self._discard(letter)
         elif await self._leader.propose(letter.stream, event, mail=letter.id) is None:

@@ -279,6 +279,8 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     hooks: Hooks
     notices: RunNotices | None
     texts: TextStreams
+    #: raises `UsageError` for what another process wants and cannot be had
+    refuse_unkept: Callable[[Event], None] = lambda _: None
 
 
 class Runtime:
@@ -342,7 +344,9 @@ class Runtime:
         #: made when something may wait: most runs end before
         self._warnings: WaitWarnings | None = None
         self._alarm = Alarm(clock, self._wake)
-        self._command_inbox = CommandInbox(journal, parts.roster, clock, self)
+        self._command_inbox = CommandInbox(
+            journal, parts.roster, clock, self, parts.refuse_unkept
+        )
         self._task = self.loop.create_task(self._work(), name="chargehand runtime")
 
     @property

@@ -26,7 +26,7 @@ from chargehand.facts.argument_checks import (
 from chargehand.facts.argument_checks import (
     name as plain_name,
 )
-from chargehand.facts.events import Approach, Pace, RunRequested
+from chargehand.facts.events import Approach, BudgetChanged, Event, Pace, RunRequested, RunSteered
 from chargehand.facts.failure_policy import ASK, STOP, OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion, on_question_of
@@ -40,6 +40,9 @@ from chargehand.supervisor.config import RunDefaults
 from chargehand.terminal_detection import is_interactive
 
 log = logging.getLogger("chargehand")
+
+#: why a run takes no note
+NO_MODEL = "its plan was given and it has no model that could change it"
 
 
 class RunOptions(TypedDict, total=False):
@@ -125,6 +128,11 @@ class RequestBuilder:
         self._clock = clock
         self._has_planner = defaults.planner is not None
 
+    @property
+    def crew(self) -> str:
+        """The digest of the workers, as a run that was begun with them has it."""
+        return self._roster.digest
+
     def accept(
         self,
         request: str | Plan,
@@ -139,7 +147,7 @@ class RequestBuilder:
         if limits.money is not None:
             self.refuse_unpriced()
         elif isinstance(request, Plan):
-            self._refuse_unpriced_tasks(request)
+            self.refuse_unpriced_tasks(request)
         deadline = duration_or_none(terms.get("deadline", limits.deadline), "deadline")
         deadline = deadline or limits.deadline
         plan = self._checked(request, limits, roster) if isinstance(request, Plan) else None
@@ -187,7 +195,8 @@ class RequestBuilder:
         fork = origin.fork
         return fork is not None and fork.requested.answers and self._resources.has_model
 
-    def _refuse_unpriced_tasks(self, plan: Plan) -> None:
+    def refuse_unpriced_tasks(self, plan: Plan) -> None:
+        """Raise `UsageError` if the cap on money of a task could not be kept."""
         capped = [task for task in plan.tasks if task.limits.money is not None]
         names: set[str] = set()
         for task in capped:
@@ -212,10 +221,17 @@ class RequestBuilder:
         for whose, choice in choices.items():
             model = self._resources.unpriced(choice, whose)
             if model:
-                raise UsageError(
-                    f"Limits(money=…) cannot be kept: nobody knows the price of {model}, which {whose} "
-                    "asks; limit calls or tokens instead, or install chargehand[standard] for prices"
-                )
+                from chargehand.models.prices import unpriced_words
+
+                raise UsageError(unpriced_words(model, whose))
+
+    def refuse_unkept(self, event: Event) -> None:
+        """Raise `UsageError` for what is wanted of a run and cannot be had: a cap that could not be kept, a note
+        that no model could act on."""
+        if isinstance(event, BudgetChanged) and event.money is not None:
+            self.refuse_unpriced()
+        elif isinstance(event, RunSteered) and not (self._resources.has_model or self._has_planner):
+            raise UsageError(f"the run cannot be steered: {NO_MODEL}")
 
     def checked(self, terms: RunOptions) -> RunOptions:
         """The terms, if each is known and of its kind, as plain values."""
@@ -452,8 +468,10 @@ def refuse_unknown_fallbacks(
 
 def request_or_plan(request: str, plan: dict[str, Any] | None) -> str | Plan:
     """What a client of a server wants done: words, or a plan as JSON. Raises `UsageError` unless it is one."""
-    if bool(request.strip()) == bool(plan):
-        raise UsageError("say what is to be done: either a request, or a plan")
+    if request.strip() and plan:
+        raise UsageError("there is a request and a plan; give one of them")
+    if not request.strip() and not plan:
+        raise UsageError("there is neither a request nor a plan; give one of them")
     return request if plan is None else Plan.from_json(bytes(Value.of(plan).json))
 
 

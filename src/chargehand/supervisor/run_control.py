@@ -7,7 +7,10 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
 
 from chargehand.background_loop import run_in_background, wait_in_background
 from chargehand.clock import Clock
@@ -21,6 +24,7 @@ from chargehand.errors import (
     PlanChanged,
     PlanRefused,
     QuestionTaken,
+    RunEnded,
     UnknownQuestion,
     UnknownRun,
     UsageError,
@@ -67,6 +71,7 @@ from chargehand.runtime.command_inbox import (
     unpause_mail,
     why_closed,
 )
+from chargehand.supervisor.requests import NO_MODEL, RequestBuilder
 from chargehand.supervisor.runtime_lifetime import GRACE, Runtimes
 
 if TYPE_CHECKING:
@@ -79,6 +84,8 @@ T = TypeVar("T")
 
 #: seconds that an answer waits at most until the process that leads the run has taken it in
 LEADER_PATIENCE = 2.0
+#: how long a submitted run is watched without a word before any process has started it
+UNSTARTED = timedelta(seconds=1)
 
 
 class Run:
@@ -137,6 +144,27 @@ class Run:
         return f"<run {self.id}>"
 
 
+class UnstartedWarning:
+    """Says once, in the log, that a run which is watched was submitted and no process starts it."""
+
+    def __init__(self, run: str, clock: Clock) -> None:
+        self._run = run
+        self._clock = clock
+        self._since_at = clock.now()
+        self._is_said = False
+
+    def look(self) -> None:
+        """The run is not started yet."""
+        if self._is_said or self._clock.now() - self._since_at < UNSTARTED:
+            return
+        self._is_said = True
+        log.warning(
+            "submission_waits run=%s; no process has started it: open a supervisor that has its workers "
+            "(async with boss), or start chargehand serve",
+            self._run,
+        )
+
+
 class RunControl:
     """Looks at runs and changes their course, whoever leads them: here at once, elsewhere by mail."""
 
@@ -146,7 +174,9 @@ class RunControl:
         runtimes: Runtimes,
         clock: Clock,
         retry: RetryPolicy | None = None,
+        requests: RequestBuilder | None = None,
     ) -> None:
+        self._requests = requests
         self._handle = journal
         self._runtimes = runtimes
         self._clock = clock
@@ -164,6 +194,7 @@ class RunControl:
         """Everything that happens to a run, wherever it is led, from its first event to its last."""
         run_id = checks.text(run_id, "run_id")
         seq, signal, is_unknown = 0, self._journal.boards.signal, False
+        unstarted = UnstartedWarning(run_id, self._clock)
         while True:
             known = signal.count
             try:
@@ -178,6 +209,7 @@ class RunControl:
                 is_unknown = await self.submission(run_id) is None
                 if is_unknown:  # or it was taken up between the two looks
                     continue
+                unstarted.look()
             except JournalBusy as error:
                 log.warning("watch_waits run=%s error=%s", run_id, error)
                 await asyncio.sleep(RETRY)
@@ -191,18 +223,23 @@ class RunControl:
         live_run = await self.live_run(run_id)
         runtime = self._runtimes.leading(run_id)
         dispatch = None if runtime is None else runtime.kernel.dispatch
-        explainer = Explainer(run_id, live_run, self._clock.now(), dispatch)
-        below = await self._look_below(live_run)
         standing = await self._standing(run_id, live_run, letters)
+        is_submitted = standing is not None and standing.is_submitted
+        explainer = Explainer(
+            run_id, live_run, self._clock.now(), dispatch, is_submitted=is_submitted
+        )
+        below = await self._look_below(live_run)
         return RunResult(run_id, live_run, self._handle.reading, shape, below, explainer, standing)
 
     async def _standing(
         self, run_id: str, live_run: LiveRun, letters: Sequence[Mail]
     ) -> Standing | None:
-        """Who leads a run and what waits in its inbox; None of one that has ended or was only submitted."""
+        """Who leads a run and what waits in its inbox; None of one that has ended."""
         schedule = live_run.schedule
-        if schedule.status is not None or any(e.key == submission_key(run_id) for e in letters):
+        if schedule.status is not None:
             return None
+        if schedule.led_at is None and any(e.key == submission_key(run_id) for e in letters):
+            return Standing(is_submitted=True)
         answered = {
             question: f"{answer.text} (by {answer.by})"
             for question, answer in answers_in(letters).items()
@@ -287,28 +324,54 @@ class RunControl:
     ) -> None:
         by = checks.text(by, "by") or me()
         caps = Limits(money=money, tokens=tokens, calls=calls)  # refuses what no budget can be
+        if not has_caps(caps):
+            raise UsageError("no cap is named; give at least one of money, tokens and calls")
         run_id = checks.text(run_id, "run_id")
         result = await self.look(run_id)
         if isinstance(result.status, RunStatus):
-            raise UsageError(f"run {run_id} has ended; send the request again with other limits")
+            raise RunEnded(run_id, result.status.value)
         if not has_caps(result.limits):
             raise UsageError(f"run {run_id} was begun without a budget, so there is none to change")
         changed = BudgetChanged(
             money=caps.money, tokens=caps.tokens, calls=caps.calls, by=by, at=self._clock.now()
         )
-        await self._tell(run_id, changed, budget_mail(run_id, changed))
+        if (ours := await self._requests_of(run_id)) is not None:
+            ours.refuse_unkept(changed)
+        if not await self._tell(run_id, changed, budget_mail(run_id, changed), is_confirmed=True):
+            if (alike := await self._requests_of(run_id, is_led=False)) is not None:
+                alike.refuse_unkept(changed)  # most likely for the same reason
+            raise UsageError(
+                f"the process that leads run {run_id} has refused the change of its budget; its log says why"
+            )
+
+    async def _requests_of(
+        self, run_id: str, *, is_led: bool | None = None
+    ) -> RequestBuilder | None:
+        """Ours, if it tells what can be had of a run: it is led here, or has our crew and is led nowhere."""
+        requested = (await self.live_run(run_id)).schedule.requested
+        if self._requests is None or requested is None:
+            return None
+        if self._runtimes.leading(run_id) is not None:
+            return self._requests
+        if requested.crew != self._requests.crew:
+            return None
+        is_led = await self._is_led(run_id) if is_led is None else is_led
+        return None if is_led else self._requests
 
     async def pause(self, run_id: str, reason: str = "", *, by: str = "") -> None:
         by = checks.text(by, "by") or me()
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
+        await self._refuse_ended(run_id)
         paused = RunPaused(by=by, reason=reason, at=self._clock.now())
         await self._tell(run_id, paused, pause_mail(run_id, paused.by, reason))
         for below in (await self.look(run_id)).below.values():
-            await self.pause(below.id, reason, by=by)
+            with suppress(RunEnded):  # meanwhile
+                await self.pause(below.id, reason, by=by)
 
     async def unpause(self, run_id: str, *, by: str = "") -> None:
         by = checks.text(by, "by") or me()
         run_id = checks.text(run_id, "run_id")
+        await self._refuse_ended(run_id)
         unpaused = RunUnpaused(by=by, at=self._clock.now())
         await self._tell(run_id, unpaused, unpause_mail(run_id, unpaused.by))
         seen = await self.look(run_id)
@@ -318,7 +381,13 @@ class RunControl:
                     f"run {run_id} has nothing left to spend; answer its question {question.id} first"
                 )
         for below in seen.below.values():
-            await self.unpause(below.id, by=by)
+            with suppress(RunEnded):  # meanwhile
+                await self.unpause(below.id, by=by)
+
+    async def _refuse_ended(self, run_id: str) -> None:
+        status = (await self.live_run(run_id)).schedule.status
+        if status is not None:
+            raise RunEnded(run_id, status.value)
 
     async def steer(self, run_id: str, note: str, *, key: str = "", by: str = "") -> None:
         by = checks.text(by, "by") or me()
@@ -326,17 +395,28 @@ class RunControl:
         note = checks.text(note, "note")
         if not note.strip():
             raise UsageError("the note is empty; say what is wanted")
+        await self._refuse_ended(run_id)
         why = (await self.live_run(run_id)).schedule.why_not_steered()
         if why:
             raise UsageError(f"run {run_id} cannot be steered: {why}")
         steered = RunSteered(note=note, by=by, at=self._clock.now())
-        if not await self._tell(run_id, steered, steer_mail(run_id, steered.by, note, key)):
-            raise UsageError(f"run {run_id} cannot be steered: it has just moved on")
+        if (ours := await self._requests_of(run_id)) is not None:
+            ours.refuse_unkept(steered)
+        letter = steer_mail(run_id, steered.by, note, key)
+        if not await self._tell(run_id, steered, letter, is_confirmed=True):
+            schedule = (await self.live_run(run_id)).schedule
+            asked = schedule.requested
+            # A run that has a model all the same is refused for what has happened to it meanwhile.
+            has_model = asked is None or asked.answers or not asked.approach.is_given
+            moved_on = "it has just moved on" if has_model else NO_MODEL
+            why = schedule.why_not_steered() or moved_on
+            raise UsageError(f"run {run_id} cannot be steered: {why}")
 
     async def change_plan(
         self, run_id: str, plan: Plan, *, version: int, roster: Roster, reason: str = ""
     ) -> PlanEdit:
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
+        await self._refuse_ended(run_id)
         schedule = (await self.live_run(run_id)).schedule
         if schedule.version != version:
             raise PlanChanged(run_id, schedule.version)
@@ -356,6 +436,8 @@ class RunControl:
             raise PlanRefused(faults, "nothing was changed")
         if edit.is_empty:
             return edit
+        if (ours := await self._requests_of(run_id)) is not None:
+            ours.refuse_unpriced_tasks(plan)
         runtime = await self._leading(run_id)
         if runtime is not None:
             is_taken = await runtime.command(run_id, edit.change) is not None
@@ -375,14 +457,30 @@ class RunControl:
             await runtime.open_letters(run_id)
         return self._runtimes.leading(run_id)
 
-    async def _tell(self, run_id: str, event: Event, letter: Mail) -> bool:
-        """Have this happen to a run: here if it is led here, else by mail. False if it was refused."""
+    async def _tell(
+        self, run_id: str, event: Event, letter: Mail, *, is_confirmed: bool = False
+    ) -> bool:
+        """Have this happen to a run: here if it is led here, else by mail. False if it was refused.
+
+        What was posted is only known to be refused if it `is_confirmed`, which may wait for its leader.
+        """
         runtime = await self._leading(run_id)
         if runtime is not None:
             return await runtime.command(run_id, event) is not None
         if (await self.live_run(run_id)).schedule.status is None:
             await self._journal.mail.post(letter)
+            return not is_confirmed or await self._is_accepted(run_id, event, letter)
         return True
+
+    async def _is_accepted(self, run_id: str, event: Event, letter: Mail) -> bool:
+        """Whether the process that leads a run has not refused a letter; True if it has not read it in time, too."""
+        await self._wait_taken(run_id, letter)
+        if any(each.key == letter.key for each in await self._journal.mail.unread()):
+            return True
+        async for entry in self._journal.read(run_id):
+            if type(entry.event) is type(event) and replace(entry.event, at=event.at) == event:
+                return True
+        return False
 
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
         text = checks.text(text, "the answer")
@@ -422,13 +520,17 @@ class RunControl:
 
     async def _wait_taken(self, run_id: str, mail: Mail) -> None:
         """Wait until the leader of a run has taken in a letter, but not for long, and not if nobody leads it."""
-        owner = next((e.owner for e in await self._journal.heads() if e.stream == run_id), "")
         with suppress(TimeoutError):
             async with asyncio.timeout(LEADER_PATIENCE):
-                while owner in {each.node for each in await self._journal.processes.alive()}:
+                while await self._is_led(run_id):
                     if all(each.key != mail.key for each in await self._journal.mail.unread()):
                         return
                     await self._journal.mail.wait_changed()
+
+    async def _is_led(self, run_id: str) -> bool:
+        """Whether a living process leads this run."""
+        owner = next((e.owner for e in await self._journal.heads() if e.stream == run_id), "")
+        return owner in {each.node for each in await self._journal.processes.alive()}
 
     async def why_closed(self, question_id: str) -> UnknownQuestion:
         runtime = self._runtimes.current

@@ -43,10 +43,13 @@ class RunStart:
         runs = config.runs
         self._config = config
         self._roster = config.workers.roster
+        self.requests = RequestBuilder(self._roster, config.resources, config.clock, runs)
         #: where runs are led
-        self.runtimes = Runtimes(config)
+        self.runtimes = Runtimes(config, self.requests.refuse_unkept)
         #: looks at runs, whoever leads them
-        self.control = RunControl(config.journal, self.runtimes, config.clock, runs.retry)
+        self.control = RunControl(
+            config.journal, self.runtimes, config.clock, runs.retry, self.requests
+        )
         if (
             not config.is_nested
         ):  # what is below shares the hooks, and was checked with what is above
@@ -55,7 +58,6 @@ class RunStart:
             config.hooks.setdefault(RunFinished, []).append(
                 lambda _, event: config.paces.hear(event)
             )
-        self.requests = RequestBuilder(self._roster, config.resources, config.clock, runs)
 
     @property
     def _journal(self) -> Journal:

@@ -1,11 +1,12 @@
 """When a supervisor is at work: from the first run that needs it until the last caller has gone."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from chargehand.decisions.kernel import Kernel
 from chargehand.engines.local_engine import refuse_while_loading
+from chargehand.facts.events import Event
 from chargehand.runtime import Runtime, RuntimeParts
 from chargehand.runtime.attempt_factory import AttemptFactory, PlanningCrew
 from chargehand.supervisor.config import SupervisorConfig
@@ -17,8 +18,12 @@ GRACE = timedelta(seconds=30)
 class Runtimes:
     """Starts a runtime when the first run needs one, and stops it when the last caller has gone."""
 
-    def __init__(self, config: SupervisorConfig) -> None:
+    def __init__(
+        self, config: SupervisorConfig, refuse_unkept: Callable[[Event], None] = lambda _: None
+    ) -> None:
         self._config = config
+        #: raises `UsageError` for what another process wants and our workers could not keep
+        self._refuse_unkept = refuse_unkept
         #: while there is one at work
         self.current: Runtime | None = None
         #: in its `async with`: a program that serves, and can bring answers
@@ -75,6 +80,7 @@ class Runtimes:
                 hooks=config.hooks,
                 notices=resources.notices,
                 texts=config.text_streams,
+                refuse_unkept=self._refuse_unkept,
             )
         )
         workers.serve(runtime)

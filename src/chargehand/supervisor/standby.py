@@ -53,11 +53,13 @@ class Standby:
             if runtime.failure is not None:
                 raise runtime.failure  # a process that leads nothing must not look as if it served
             try:
-                for run in [*await self._journal.leases.abandoned(), *await self._answered()]:
+                abandoned = [(run, "") for run in await self._journal.leases.abandoned()]
+                answered = [(run, "its question was answered") for run in await self._answered()]
+                for run, why in [*abandoned, *answered]:
                     # It may be led here: our own lease is over while the journal does not answer in time.
                     is_free = run not in self._left and not runtime.leads(run)
                     if is_free and not runtime.kernel.is_draining:
-                        await self._take(runtime, run)
+                        await self._take(runtime, run, why)
             except JournalBusy as error:
                 log.warning("standby_waits error=%s", error)
             await asyncio.sleep(LOOK)
@@ -82,7 +84,7 @@ class Standby:
             return await self._root_of(first.parent)
         return run
 
-    async def _take(self, runtime: Runtime, run: str) -> None:
+    async def _take(self, runtime: Runtime, run: str, why: str) -> None:
         try:
             history = await self._written(run)
             first = history[0][1] if history else None
@@ -107,12 +109,10 @@ class Standby:
             began.when_ended(began.ignore_failure)
             self._on_trial = run if is_suspect else self._on_trial
             how = "; led alone, since it may be what ended it" if is_suspect else ""
-            why = (
-                "its question was answered"
-                if isinstance(last, RunReleased)
-                else "its leader is gone"
-            )
-            log.warning("run_taken_over run=%s; %s%s", run, why, how)
+            # A server that stops releases its runs in words too, and keeps their leases until it is gone.
+            stopped = "the server that led it has stopped"
+            gone = stopped if isinstance(last, RunReleased) else "its leader is gone"
+            log.warning("run_taken_over run=%s; %s%s", run, why or gone, how)
         except (NotLeading, UnknownRun):
             return  # another was faster
         except JournalBusy:

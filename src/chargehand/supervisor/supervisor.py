@@ -169,8 +169,11 @@ class Supervisor:
             prompts=prompts,
         )
         resources.notices = RunNotices(notify) if notify else None
+        roster = Roster(workers)
+        for worker in roster:
+            resources.granted(worker.name, getattr(worker, "secrets", ()))  # refuses unknown ones
         self._config = SupervisorConfig(
-            workers=WorkerPool(Roster(workers), options),
+            workers=WorkerPool(roster, options),
             resources=resources,
             journal=JournalHandle(journal),
             clock=clock or SystemClock(),
@@ -363,9 +366,15 @@ class Supervisor:
     async def post(self, request: str | Plan, **terms: Unpack[RunOptions]) -> str:
         """Post a run for any process on this journal that has the workers for it; returns the id of the run.
 
-        A supervisor takes such runs while it is open: `async with boss:` keeps it open. A run with a known
-        key is not posted a second time.
+        A supervisor takes such runs while it is open: `async with boss:` keeps it open. Until then the status of
+        the run is `submitted`. A run with a known key is not posted a second time. Raises `UsageError` if the
+        journal is in the memory of a supervisor that is not open, since nobody could take the run.
         """
+        if self._config.journal.is_private and not self._runtimes.is_entered:
+            raise UsageError(
+                "no other process can take a run from a journal in memory; give journal='runs.db', "
+                "or post it inside async with boss"
+            )
         requested, plan = await self._start.request(request, terms)
         key = terms.get("key")
         if not key or not await is_known(self.journal, requested, plan, key):
@@ -422,6 +431,8 @@ class Supervisor:
         an exception in it is logged and changes nothing.
         """
 
+        if not kinds:
+            raise UsageError("boss.on: name at least one kind of event; see chargehand.Event")
         for kind in kinds:
             if KINDS.get(getattr(kind, "__name__", "")) is not kind:
                 raise UsageError(
@@ -444,6 +455,8 @@ class Supervisor:
 
         Open runs that wait for its name or one of its skills continue with it.
         """
+        secrets = getattr(worker, "secrets", ())
+        self._config.resources.granted(getattr(worker, "name", ""), secrets)
         self._config.workers.join(worker)
 
     async def drain(self, name: str) -> None:
@@ -515,8 +528,9 @@ class Supervisor:
     ) -> None:
         """Raise or lower the budget of a run, whichever process leads it; caps that are not named stay.
 
-        It applies to all later reservations. Raises `UsageError` for a run without a budget
-        or a finished one; a run that was stopped over budget is not continued.
+        It applies to all later reservations. Raises `UsageError` if no cap is named, for a run
+        without a budget or a finished one, and for a cap on money if the price of a model is
+        unknown; a run that was stopped over budget is not continued.
         """
         await self.control.change_budget(run_id, money=money, tokens=tokens, calls=calls, by=by)
 
@@ -539,7 +553,7 @@ class Supervisor:
 
         The note is also passed to the model that composes the answer. With a `key`, sending
         it again to a run that another process leads changes nothing. Raises `UsageError` if
-        nothing can be changed any more, or if the plan was given and the run has no model.
+        nothing can be changed any more, or if the supervisor that leads the run has no model.
         """
         await self.control.steer(run_id, note, key=key, by=by)
 

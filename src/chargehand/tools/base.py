@@ -21,6 +21,7 @@ from chargehand.facts.argument_checks import (
     Span,
     count,
     duration,
+    host,
     refuse_unknown,
     usually,
 )
@@ -32,7 +33,14 @@ from chargehand.reused_threads import in_thread
 from chargehand.tools.docstrings import read_docstring
 from chargehand.tools.reachable_data import Material
 from chargehand.tools.redaction import NOTHING_SECRET, Redactor
-from chargehand.tools.tool_output import MOST_SPOOLED, OutputBuffer, Spool, ToolResult, finish
+from chargehand.tools.tool_output import (
+    MOST_SPOOLED,
+    OutputBuffer,
+    Spool,
+    ToolResult,
+    finish,
+    plain_form,
+)
 
 if TYPE_CHECKING:
     from chargehand.tools.tool_arguments import Arguments
@@ -57,7 +65,7 @@ class ToolContext:
     worker: str = ""
     #: of a keyed tool: the same for the same call, however often it is made
     key: str = ""
-    #: the caller's own object, from `Supervisor.run(deps=…)`
+    #: the caller's own object, from `Supervisor(deps=…)`
     deps: Any = None
     #: granted to this call, by name
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -74,7 +82,10 @@ class ToolContext:
     def secret(self, name: str) -> str:
         """The value of a secret that was granted to this call."""
         if name not in self.secrets:
-            raise ToolError(f"the secret {name!r} is not granted to this tool", kind="denied")
+            raise ToolError(
+                f"the secret {name!r} is not granted to this tool; to grant it: Worker(…, secrets=[{name!r}])",
+                kind="denied",
+            )
         return self.secrets[name]
 
     def progress(self, text: str) -> None:
@@ -207,9 +218,12 @@ class Tool:
             result = self.function(*([context] if self.takes_context else []), **values)
         else:
             context = context.for_thread(asyncio.get_running_loop())
-            result = await in_thread(
-                self.function, *([context] if self.takes_context else []), **values
-            )
+
+            def called() -> object:
+                given = [context] if self.takes_context else []
+                return plain_form(self.function(*given, **values))
+
+            result = await in_thread(called)
         if inspect.isawaitable(result):
             result = await result
         if isinstance(result, AsyncIterable):
@@ -267,6 +281,8 @@ def _made(function: Callable[..., Any], name: str | None, terms: dict[str, Any])
     from chargehand.tools.tool_arguments import SignatureArguments, hints_of
 
     name = name or getattr(function, "__name__", "")
+    if isinstance(terms.get("destination"), str):
+        terms["destination"] = host(terms["destination"], f"tool {name!r}: destination")
     if not name:
         raise UsageError(f"{function!r} has no name of its own; give it one with name=")
     first = next(iter(inspect.signature(function).parameters), "")

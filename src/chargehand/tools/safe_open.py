@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias
 
+from chargehand.checked_path import checked_path
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.plan import fits
 
@@ -60,7 +61,7 @@ class Root:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, hidden: bool = False) -> None:
-        place = Path(path).expanduser().resolve()
+        place = checked_path(path, home=True).resolve()
         if not place.exists():
             raise UsageError(f"there is no folder or file {os.fspath(path)!r} to be read")
         self._only = "" if place.is_dir() else place.name

@@ -1,5 +1,6 @@
 """What comes out of a tool: JSON, free of secrets, cut to what a model should see."""
 
+import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -106,6 +107,18 @@ async def finish(raw: object, redactor: Redactor, limit: int, spool: Spool | Non
             spooled=inner.spooled or raw.spooled,
         )
     return await _fitted(redactor.data(_checked(raw)), limit, spool, is_cut=False)
+
+
+def plain_form(raw: object) -> object:
+    """What a plain function returned as JSON has it, for its thread: a slow `model_dump` is not to hold up the loop.
+
+    What is still to be awaited or streamed stays as it is.
+    """
+    if isinstance(raw, ToolResult):
+        return msgspec.structs.replace(raw, value=plain_form(raw.value))
+    if inspect.isawaitable(raw) or isinstance(raw, AsyncIterable | Iterator):
+        return raw
+    return _checked(raw)
 
 
 def _checked(raw: object) -> Any:

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { get, runPath } from "../api";
-import { clean, count, duration, money, oneLine } from "../format";
+import { clean, cost, count, duration, oneLine } from "../format";
 import { runWord, StateIcon, taskWord } from "../icons";
 import { diffPlans } from "../plan_check";
 import { href, route } from "../router";
@@ -25,7 +25,8 @@ interface Comparison {
   busy: Pair<number>;
   calls: Pair<number>;
   tokens: Pair<number>;
-  money: Pair<number>;
+  /** Null: no price list knows its models. */
+  money: Pair<number | null>;
   tasks: {
     task: string;
     changed: Record<string, Pair<unknown>>;
@@ -33,7 +34,7 @@ interface Comparison {
     attempts: Pair<number | null>;
     output: Pair<string | null>;
     seconds: Pair<number>;
-    money: Pair<number>;
+    money: Pair<number | null>;
   }[];
   is_same: boolean;
 }
@@ -77,6 +78,13 @@ export function shareWords(share: number): string {
   return percent ? `${share > 0 ? "+" : "−"}${percent} %` : "about the same";
 }
 
+/** How a figure differs; null: not known. */
+export function changeIn(a: number | null, b: number | null): string {
+  if (a === null || b === null) return "–";
+  if (a === b) return "the same";
+  return a ? shareWords((b - a) / a) : "–";
+}
+
 /** How the plans differ in a task; one that a run had for a while was taken out of its plan. */
 export function changeWords(
   how: "added" | "removed" | "changed" | "same",
@@ -87,13 +95,12 @@ export function changeWords(
   return "changed";
 }
 
-function Change({ a, b, shown }: { a: number; b: number; shown: (value: number) => string }) {
-  const share = a ? (b - a) / a : 0;
+function Change<T extends number | null>({ a, b, shown }: Pair<T> & { shown: (value: T) => string }) {
   return (
     <>
       <td class="num">{shown(a)}</td>
       <td class="num">{shown(b)}</td>
-      <td class="num hint">{a === b ? "the same" : a ? shareWords(share) : "–"}</td>
+      <td class="num hint">{changeIn(a, b)}</td>
     </>
   );
 }
@@ -209,7 +216,7 @@ export function ComparePage() {
           </tr>
           <tr>
             <th scope="row">Cost</th>
-            <Change {...value.money} shown={money} />
+            <Change {...value.money} shown={cost} />
           </tr>
         </tbody>
       </table>
@@ -296,7 +303,7 @@ export function ComparePage() {
                     {duration(task.seconds.a)} / {duration(task.seconds.b)}
                   </Cell>
                   <Cell class="num" label="Cost">
-                    {money(task.money.a)} / {money(task.money.b)}
+                    {cost(task.money.a)} / {cost(task.money.b)}
                   </Cell>
                 </tr>
               );

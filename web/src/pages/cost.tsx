@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { get, runPath } from "../api";
-import { clean, count, duration, money, plural } from "../format";
+import { clean, cost, count, duration, money, plural } from "../format";
 import { isSystem, taskName, workerName } from "../names";
 import { href } from "../router";
 import type { RunModel } from "../store";
@@ -22,10 +22,31 @@ interface CostView {
   by_task: ({ task: string } & Usage)[];
   waste: { attempts: number; time: number; usage: Usage };
   usage: Usage;
+  /** Models that no price list knows. What they cost is in no sum. */
+  unpriced?: string[];
   budget: { money: number | null; tokens: number | null; calls: number | null };
 }
 
 const tokensOf = (usage: Usage): number => (usage.tokens_in ?? 0) + (usage.tokens_out ?? 0);
+
+/** Null: not known. Fields that are nought may be left out. */
+const moneyIn = (usage: Usage): number | null => (usage.money === null ? null : (usage.money ?? 0));
+
+const moneyWords = (usage: Usage): string => {
+  const amount = moneyIn(usage);
+  return amount === null ? cost(null) : money(amount);
+};
+
+/** Which models the sums leave out. */
+function Unpriced({ models }: { models: readonly string[] }) {
+  if (!models.length) return null;
+  return (
+    <p class="note">
+      No price list knows {models.map(clean).join(", ")}: what {models.length === 1 ? "it" : "they"} cost is
+      unknown, and in no sum.
+    </p>
+  );
+}
 
 function Budget({
   label,
@@ -34,7 +55,7 @@ function Budget({
   shown,
 }: {
   label: string;
-  used: number;
+  used: number | null;
   limit: number | null;
   shown: (value: number) => string;
 }) {
@@ -42,10 +63,10 @@ function Budget({
     <div class="card">
       <h3>{label}</h3>
       <p class="big">
-        {shown(used)}
+        {used === null ? cost(null) : shown(used)}
         <span class="hint"> {limit === null ? "no limit" : `of ${shown(limit)}`}</span>
       </p>
-      <Meter used={used} limit={limit} label={label} />
+      <Meter used={used ?? 0} limit={limit} label={label} />
     </div>
   );
 }
@@ -126,7 +147,7 @@ function ShareTable({ title, rows, columns }: { title: string; rows: ShareRow[];
                 {count(row.usage.tokens_out ?? 0)}
               </Cell>
               <Cell class="num" label="Cost">
-                {money(row.usage.money ?? 0)}
+                {cost(row.usage.money)}
               </Cell>
             </tr>
           ))}
@@ -139,13 +160,13 @@ function ShareTable({ title, rows, columns }: { title: string; rows: ShareRow[];
 export function CostPage({ model }: { model: RunModel }) {
   const { run } = model;
   const caps = JSON.stringify(run.limits);
-  const cost = useFetched<CostView>(
+  const found = useFetched<CostView>(
     `${run.id}/${run.state}/${run.tasks.done}/${run.tasks.failed}/${caps}`,
     () => get<CostView>(runPath(run.id, "cost")),
   );
-  if (!cost.value)
-    return cost.error ? <ErrorBox error={cost.error} retry={cost.reload} /> : <Loading what="the cost" />;
-  const { usage, budget, waste, by_worker, by_model, by_task } = cost.value;
+  if (!found.value)
+    return found.error ? <ErrorBox error={found.error} retry={found.reload} /> : <Loading what="the cost" />;
+  const { usage, budget, waste, by_worker, by_model, by_task } = found.value;
   if (!usage.calls && !by_worker.length)
     return (
       <Empty title="Nothing was spent yet">
@@ -159,13 +180,13 @@ export function CostPage({ model }: { model: RunModel }) {
   return (
     <div class="cost-page">
       <div class="cards">
-        <Budget label="Cost" used={usage.money ?? 0} limit={budget.money} shown={money} />
+        <Budget label="Cost" used={moneyIn(usage)} limit={budget.money} shown={money} />
         <Budget label="Tokens" used={tokensOf(usage)} limit={budget.tokens} shown={count} />
         <Budget label="Model calls" used={usage.calls ?? 0} limit={budget.calls} shown={count} />
         <div class="card">
           <h3>Spent in vain</h3>
           <p class="big">
-            {money(waste.usage.money ?? 0)}
+            {moneyWords(waste.usage)}
             <span class="hint">
               {" "}
               {waste.attempts
@@ -185,6 +206,7 @@ export function CostPage({ model }: { model: RunModel }) {
           </p>
         </div>
       </div>
+      <Unpriced models={found.value.unpriced ?? []} />
       <ShareTable
         title="By worker"
         columns={["Attempts", "Busy"]}

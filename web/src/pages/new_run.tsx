@@ -2,11 +2,11 @@
 
 import { useMemo, useState } from "preact/hooks";
 import { ApiError, get, post } from "../api";
-import { clean } from "../format";
+import { clean, plural } from "../format";
 import { useKeys } from "../keys";
 import { go, href, route } from "../router";
 import { canSubmit, keep, recall } from "../session";
-import { type Crew, commandFor, type Draft, NOTHING } from "../submit_command";
+import { amountFaults, type Crew, commandFor, type Draft, NOTHING } from "../submit_command";
 import { Button, Command, ErrorBox, Field, useFetched } from "../ui";
 
 function stored(): Draft {
@@ -23,9 +23,6 @@ export function chosenWorkers(draft: Pick<Draft, "without">, crew: readonly stri
   return chosen.length === crew.length ? null : chosen;
 }
 
-const positive = (text: string): string =>
-  text && !(Number(text) > 0) ? "a number above 0, or nothing" : "";
-
 export function NewRunPage() {
   const { query } = route.value;
   const [draft, setDraft] = useState<Draft>(() => ({
@@ -41,22 +38,13 @@ export function NewRunPage() {
     setDraft(next);
     keep("draft.new-run", JSON.stringify(next));
   };
-  const faults = {
-    money: positive(draft.money),
-    tokens: positive(draft.tokens),
-    minutes: positive(draft.minutes),
-  };
+  const faults = amountFaults(draft);
   const all = crew.value?.workers ?? [];
   const names = all.map((worker) => worker.name);
   const workers = chosenWorkers(draft, names);
   const isNobody = workers?.length === 0;
-  const isReady =
-    draft.request.trim() !== "" &&
-    !faults.money &&
-    !faults.tokens &&
-    !faults.minutes &&
-    !isNobody &&
-    canSubmit.value;
+  const isSound = !Object.values(faults).some(Boolean) && !isNobody;
+  const isReady = draft.request.trim() !== "" && isSound && canSubmit.value;
   const submit = async () => {
     if (!isReady || isSending) return;
     setSending(true);
@@ -189,7 +177,9 @@ export function NewRunPage() {
                 </label>
                 <span class="tags">
                   {worker.model ? <span class="tag mono">{worker.model}</span> : null}
-                  {worker.tools?.length ? <span class="tag">{worker.tools.length} tools</span> : null}
+                  {worker.tools?.length ? (
+                    <span class="tag">{plural(worker.tools.length, "tool")}</span>
+                  ) : null}
                 </span>
               </li>
             ))}
@@ -217,7 +207,11 @@ export function NewRunPage() {
       </form>
       <section>
         <h2 class="quiet-title">The same from a terminal</h2>
-        <Command text={commandFor(draft, workers, crew.value ?? {}, query.after)} />
+        {isSound ? (
+          <Command text={commandFor(draft, workers, crew.value ?? {}, query.after)} />
+        ) : (
+          <p class="hint">The command appears here once the marked fields are mended.</p>
+        )}
       </section>
     </div>
   );

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { get, runPath } from "../api";
-import { ago, asText, bytes, clean, clock, count, duration, money, oneLine, plural } from "../format";
+import { ago, asText, bytes, clean, clock, cost, count, duration, oneLine, plural } from "../format";
 import { StateIcon, TaskStateLabel } from "../icons";
 import { isSystem, taskName, workerName } from "../names";
 import { QuestionCard } from "../question_card";
@@ -60,7 +60,7 @@ function currentStep(row: TaskRow, model: RunModel): string {
   if (said)
     return `${oneLine(said.text, 60)}${said.fraction === null ? "" : ` · ${Math.round(said.fraction * 100)} %`}`;
   const items = model.items[row.id];
-  if (items?.total) return `${items.done + items.failed} of ${items.total} items`;
+  if (items?.total) return `${items.done + items.failed} of ${plural(items.total, "item")}`;
   return "";
 }
 
@@ -270,7 +270,7 @@ function Facts({ row, model }: { row: TaskRow; model: RunModel }) {
       </>,
     ],
     ["Tokens", row.tokens ? count(row.tokens) : "–"],
-    ["Cost", row.cost ? money(row.cost) : "–"],
+    ["Cost", cost(row.cost)],
   ];
   if (items?.total)
     facts.push([

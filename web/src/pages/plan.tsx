@@ -1,6 +1,7 @@
 // The plan as a table: read it, change what has not started, approve it.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { answerSoon, pending, sent, undo } from "../answers";
 import { ApiError, type Fault, get, post, put, runPath } from "../api";
 import { ago, clean, duration, oneLine, plural } from "../format";
 import { Graph } from "../graph";
@@ -28,7 +29,7 @@ import {
   shownTheme,
 } from "../session";
 import { FINAL, needId, RunModel, waitingRow } from "../store";
-import type { Plan, PlanTask, RunEvent, TaskRow } from "../types";
+import type { Plan, PlanTask, Question, RunEvent, TaskRow } from "../types";
 import { Button, Cell, Dialog, Empty, ErrorBox, Field, Loading, useFetched } from "../ui";
 
 interface PlanVersion {
@@ -46,6 +47,8 @@ interface PlanState {
   editable: string[];
   versions: PlanVersion[];
   review?: PlanReview | null;
+  /** The plan that was proposed last, of a run that ended without one. */
+  refused?: PlanReview | null;
 }
 
 interface Checked {
@@ -309,7 +312,8 @@ function Preview({ plan, model }: { plan: Plan; model: RunModel }) {
     const tasks = plan.tasks.map((task): TaskRow => {
       const known = model.tasks.get(task.id);
       const needs = (task.needs ?? []).map(needId).filter((id) => ids.has(id) && id !== task.id);
-      return known ? { ...known, description: task.description, needs } : waitingRow(task, needs);
+      if (known) return { ...known, description: task.description, needs };
+      return { ...waitingRow(task, needs), state: model.isOver ? "cancelled" : "waiting" };
     });
     // A circle has no columns; the table below says which tasks it is made of.
     if (!checkPlan(plan, []).some((fault) => fault.message.startsWith("tasks need each other"))) {
@@ -476,7 +480,10 @@ export function PlanPage({ model }: { model: RunModel }) {
 
   const review = state.value?.review ?? null;
   const isChange = review?.is_change ?? false;
-  const saved = replaying ? model.plan : (proposedPlan(state.value?.plan ?? null, review) ?? model.plan);
+  const refused = (model.isOver && !replaying && state.value?.refused) || null;
+  const saved = replaying
+    ? model.plan
+    : (proposedPlan(state.value?.plan ?? null, review) ?? model.plan ?? refused?.plan ?? null);
   const plan = replaying ? saved : (draft ?? saved);
   const isDirty = draft !== null && saved !== null && JSON.stringify(draft) !== JSON.stringify(saved);
   const hasVersions = (state.value?.versions.length ?? 0) > 1;
@@ -495,7 +502,11 @@ export function PlanPage({ model }: { model: RunModel }) {
     [plan, workers, checked],
   );
   const isBad = faults.some((fault) => !fault.isWarning);
-  const question = replaying || !review ? undefined : review.question;
+  const isRejected = review !== null && sent.value[review.question] !== undefined;
+  const question = replaying || !review || isRejected ? undefined : review.question;
+  const asked = question === undefined ? undefined : model.questions.get(question);
+  const rejection = pending.value.find((each) => each.question.id === question);
+  const isRejecting = rejection !== undefined && !rejection.error;
   const totals = useMemo(() => (plan ? planTotals(plan) : null), [plan]);
   const canDecide = canOperate.value && !replaying && !model.isOver;
   // A change that waits for approval is taken as it is, or written again.
@@ -529,7 +540,7 @@ export function PlanPage({ model }: { model: RunModel }) {
     await refreshAttention();
     await refreshQuestions();
   };
-  const refused = (fault: unknown) => {
+  const showRefusal = (fault: unknown) => {
     if (!(fault instanceof ApiError)) throw fault;
     const current = fault.body.current as PlanState | undefined;
     if (fault.status === 409 && current) setConflict(current);
@@ -543,11 +554,12 @@ export function PlanPage({ model }: { model: RunModel }) {
       announcement.value = "The plan was saved.";
       await settled();
     } catch (fault) {
-      refused(fault);
+      showRefusal(fault);
     }
   };
   const decide = async (what: "approve" | "reject", note = "") => {
     const version = state.value?.etag;
+    if (question !== undefined && rejection) undo(question);
     try {
       await post(runPath(run.id, `plan/${what}`), {
         ...(version ? { version } : {}),
@@ -558,11 +570,21 @@ export function PlanPage({ model }: { model: RunModel }) {
       await settled();
       if (what === "approve") go("run", run.id);
     } catch (fault) {
-      refused(fault);
+      showRefusal(fault);
     }
   };
+  /** Rejecting cannot be repaired afterwards, so it can be taken back for as long as any answer. */
+  const reject = () => {
+    const version = state.value?.etag;
+    const body = version ? { version } : {};
+    if (asked) answerSoon(asked, "reject", { path: runPath(run.id, "plan/reject"), body });
+  };
+  useEffect(() => {
+    if (isRejected) void settled();
+  }, [isRejected]);
   useKeys({
     "Ctrl+Enter": () => {
+      if (isRejecting) return;
       if (question && !isBad) void decide("approve");
       else if (isDirty && !isBad) void saveDraft();
     },
@@ -625,6 +647,7 @@ export function PlanPage({ model }: { model: RunModel }) {
         <p class="goal">{oneLine(plan.goal, 300)}</p>
         <Preview plan={plan} model={model} />
       </section>
+      {refused ? <p class="note">{refusedWords(model.questions.get(refused.question))}</p> : null}
       {review?.reason ? <p class="note">{oneLine(review.reason, 400)}</p> : null}
       {general.map((fault) => (
         <p key={fault.message} class={fault.isWarning ? "warning" : "fault"}>
@@ -708,7 +731,13 @@ export function PlanPage({ model }: { model: RunModel }) {
         </Button>
       ) : null}
       {error ? <ErrorBox error={error} retry={() => setError(null)} /> : null}
-      {canDecide && (question || isDirty) ? (
+      {canDecide && question && isRejecting ? (
+        <footer class="plan-foot">
+          <strong class="what">{isChange ? "The change" : "The plan"} is rejected in a few seconds</strong>
+          <span class="spacer" />
+          <Button onClick={() => undo(question)}>Undo</Button>
+        </footer>
+      ) : canDecide && (question || isDirty) ? (
         <footer class={`plan-foot ${question ? "is-needs" : ""}`}>
           <span class="what">
             {question ? (
@@ -735,7 +764,11 @@ export function PlanPage({ model }: { model: RunModel }) {
           </span>
           <span class="spacer" />
           {isDirty ? <Button onClick={discard}>Discard</Button> : null}
-          {question ? <Button onClick={() => void decide("reject")}>Reject</Button> : null}
+          {question ? (
+            <Button disabled={!asked} onClick={reject}>
+              Reject
+            </Button>
+          ) : null}
           {isDirty ? (
             <Button kind={question ? "plain" : "primary"} disabled={isBad} onClick={() => void saveDraft()}>
               {question ? "Save draft" : "Save as a new version"}
@@ -775,6 +808,14 @@ export function PlanPage({ model }: { model: RunModel }) {
   );
 }
 
+/** Why a plan that was proposed was not carried out. */
+function refusedWords(question: Question | undefined): string {
+  const by = question?.answered?.text === "reject" ? clean(question.answered.by) : "";
+  return by
+    ? `${by} rejected this plan. Nothing of it was done.`
+    : "This plan was not approved before the run ended. Nothing of it was done.";
+}
+
 function changesCount(changes: Map<string, TaskChange> | null): number {
   return [...(changes?.values() ?? [])].filter((change) => change.how !== "same").length;
 }
@@ -801,12 +842,11 @@ function serverFaults(checked: Checked | null): PlanFault[] {
   ];
 }
 
-/** Seconds of the longest chain by the estimates that the server sent; null: not known. */
+/** Seconds of the longest chain by the estimates that the server sent; null: of some task of it, none is known. */
 function estimateOf(model: RunModel, plan: Plan): number | null {
   const open = plan.tasks.filter((task) => !FINAL.has(model.tasks.get(task.id)?.state ?? "waiting"));
-  const sum = model.criticalPath.reduce(
-    (total, id) => total + (open.some((task) => task.id === id) ? (model.estimates[id] ?? 0) : 0),
-    0,
-  );
+  const ids = new Set(open.map((task) => task.id));
+  const seconds = model.criticalPath.filter((id) => ids.has(id)).map((id) => model.estimates[id]);
+  const sum = seconds.reduce<number>((total, each) => total + (each ?? Number.NaN), 0);
   return sum || null;
 }

@@ -12,7 +12,7 @@ import { KIND_WORDS, QuestionCard, questionWords } from "../question_card";
 import { href, route, setQuery } from "../router";
 import { now, openQuestions } from "../session";
 import type { Question } from "../types";
-import { Empty, ONE_COLUMN, useFetched } from "../ui";
+import { Empty, Loading, ONE_COLUMN, useFetched } from "../ui";
 
 const isOpen = (question: Question): boolean => !question.answered && !question.is_closed;
 
@@ -38,27 +38,43 @@ function useQuestions(run: string | null): Question[] {
   return [...known.values()];
 }
 
-/** The question to show. It stays until the person moves on, also when it is answered elsewhere meanwhile. */
-function useChosen(
-  run: string | null,
-  ordered: Question[],
-  wanted: string | undefined,
-): Question | undefined {
-  const shown = useRef<{ run: string | null; question: Question } | null>(null);
-  const before = shown.current?.run === run ? shown.current.question : null;
-  const held = before && sent.value[before.id] === undefined ? before : null;
-  const listed = ordered.find((question) => question.id === (wanted ?? held?.id));
-  const isGone = held !== null && !listed && (wanted ?? held.id) === held.id;
-  // Of all runs, only open questions are listed: its own run says what became of it.
-  const settled = useFetched<Question | null>(isGone ? `settled/${held.id}` : null, async () => {
-    const of = await get<{ questions: Question[] }>(runPath(held?.run as string, "questions"));
-    return of.questions.find((question) => question.id === held?.id) ?? null;
+/** The question of this id once it is not listed any more: its own run says what became of it. */
+function useUnlisted(id: string | undefined): { question: Question | null; isLoading: boolean } {
+  const key = id === undefined ? null : `${id} ${openQuestions.value.length}`;
+  const found = useFetched(key, async () => {
+    const of = id?.split(":")[0] as string;
+    const { questions } = await get<{ questions: Question[] }>(runPath(of, "questions"));
+    return { id, question: questions.find((question) => question.id === id) ?? null };
   });
-  const chosen = listed ?? (isGone ? (settled.value ?? held) : ordered[0]);
+  const isLoaded = found.value?.id === id;
+  const isLoading = id !== undefined && !isLoaded && !found.error;
+  return { question: isLoaded ? (found.value?.question ?? null) : null, isLoading };
+}
+
+/**
+ * The question that the URL names, also once it is answered. Without one, the page names the first; of those that it
+ * named itself, it goes to the next open one when this browser has answered.
+ */
+function useChosen(ordered: Question[], wanted: string | undefined) {
+  const picked = useRef<string | null>(null);
+  const shown = useRef<Question | null>(null);
+  const listed = ordered.find((question) => question.id === wanted);
+  const unlisted = useUnlisted(listed ? undefined : wanted);
+  const isDone = wanted !== undefined && picked.current === wanted && sent.value[wanted] !== undefined;
+  const open = ordered.find((question) => isOpen(question) && sent.value[question.id] === undefined);
+  const next = wanted === undefined ? ordered[0] : isDone ? open : undefined;
   useEffect(() => {
-    shown.current = chosen ? { run, question: chosen } : null;
+    if (next) picked.current = next.id;
+    else if (picked.current !== wanted) picked.current = null;
+    if (next) setQuery({ question: next.id });
+  }, [next?.id, wanted]);
+  // What was shown stays in view while it is fetched.
+  const held = shown.current && shown.current.id === wanted ? shown.current : null;
+  const chosen = listed ?? unlisted.question ?? held;
+  useEffect(() => {
+    shown.current = chosen;
   });
-  return chosen;
+  return { chosen, isLoading: next !== undefined || unlisted.isLoading };
 }
 
 export function QuestionsPage() {
@@ -67,7 +83,7 @@ export function QuestionsPage() {
   const open = questions.filter(isOpen);
   const closed = questions.filter((question) => !isOpen(question));
   const ordered = [...open, ...closed.toReversed()];
-  const chosen = useChosen(run, ordered, query.question);
+  const { chosen, isLoading } = useChosen(ordered, query.question);
   const item = useRef<HTMLElement>(null);
   // In one column, the list stands below the question that is chosen in it.
   useEffect(() => {
@@ -87,7 +103,8 @@ export function QuestionsPage() {
       if (next) setQuery({ question: next.id });
     },
   });
-  if (!chosen)
+  if (!chosen && isLoading) return <Loading what="the question" />;
+  if (!chosen && !ordered.length && query.question === undefined)
     return (
       <Empty title="Nothing needs you">
         <p>
@@ -108,7 +125,7 @@ export function QuestionsPage() {
             <li key={question.id}>
               <a
                 href={href("questions", run, { question: question.id })}
-                aria-current={question.id === chosen.id ? "true" : undefined}
+                aria-current={question.id === chosen?.id ? "true" : undefined}
               >
                 <StateIcon state={isOpen(question) ? "needs" : "done"} />
                 <span class="what">{questionWords(question, 110)}</span>
@@ -126,7 +143,13 @@ export function QuestionsPage() {
         </ul>
       </nav>
       <section class="split-item" ref={item} aria-label="Question">
-        <QuestionCard key={chosen.id} question={chosen} />
+        {chosen ? (
+          <QuestionCard key={chosen.id} question={chosen} />
+        ) : (
+          <Empty title="There is no such question">
+            <p>The link may be cut short, or its run was deleted. Press n for the next question.</p>
+          </Empty>
+        )}
       </section>
     </div>
   );

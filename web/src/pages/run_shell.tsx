@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, post, runPath } from "../api";
-import { clean, clock, count, duration, money, oneLine, plural, times } from "../format";
+import { clean, clock, cost, count, duration, money, oneLine, plural, times } from "../format";
 import { NeedsBar } from "../frame";
 import { Glyph, RunStateLabel, StateIcon, taskWord } from "../icons";
 import { useKeys } from "../keys";
@@ -13,8 +13,8 @@ import { isSystem, taskName } from "../names";
 import { go, href, type Page, route, setQuery } from "../router";
 import { canOperate, capacities, now, showTrouble } from "../session";
 import { hasFailures, lackingIn, RUN_ENDED, type RunModel, workersIn } from "../store";
-import { FEW_TASKS, forecastOf } from "../timeline_geometry";
-import type { TaskState } from "../types";
+import { FEW_TASKS, forecastOf, leftIn } from "../timeline_geometry";
+import type { RunState, TaskState } from "../types";
 import { Button, CopyButton, Dialog, ErrorBox, Field, Loading, Meter, SegmentBar } from "../ui";
 
 /** Milliseconds that count as now: the moment of the replay, or the last moment of a run that ended. */
@@ -47,17 +47,22 @@ export function capOf(model: RunModel): number | null {
   return typeof parallel === "number" && parallel < model.run.tasks.total ? parallel : null;
 }
 
-let left = { of: "", seconds: null as number | null };
+const MOVING: ReadonlySet<RunState> = new Set(["planning", "running", "stopping"]);
 
-/** Seconds until the end that the timeline shows as expected; null: not known. */
-export function leftOf(model: RunModel): number | null {
-  if (model.isOver || !model.run.tasks.total) return null;
+let left = { of: "", seconds: null as number | "late" | null };
+
+/**
+ * Seconds until the end that the timeline shows as expected, or that it takes longer; null: not known. While a person is
+ * needed, or the run is paused or led by no process, its end depends on something else than its tasks.
+ */
+export function leftOf(model: RunModel): number | "late" | null {
+  if (!MOVING.has(model.run.state) || model.openQuestions.length || !model.run.tasks.total) return null;
   const now = nowOf(model);
   // Once a second is enough, and of a small run when a task has ended; events come more often.
   const ended = model.tasks.size < FEW_TASKS ? model.finished.length : 0;
   const of = `${model.generation} ${Math.floor(now / 1000)} ${ended}`;
   if (left.of !== of) {
-    const { end } = forecastOf({
+    const forecast = forecastOf({
       tasks: model.tasks,
       attempts: model.attempts,
       estimates: model.estimates,
@@ -66,7 +71,7 @@ export function leftOf(model: RunModel): number | null {
       capacities: capacities.value,
       isEnded: false,
     });
-    left = { of, seconds: end === null ? null : (end - now) / 1000 };
+    left = { of, seconds: leftIn(forecast, now) };
   }
   return left.seconds;
 }
@@ -122,9 +127,9 @@ function Figures({ model }: { model: RunModel }) {
         />
         {left === null ? null : (
           <Figure
-            label="left, about"
-            value={duration(left)}
-            title="By the estimates that the timeline shows"
+            label={left === "late" ? "left" : "left, about"}
+            value={left === "late" ? "longer than expected" : duration(left)}
+            title="By what its workers took before, as the timeline shows"
           />
         )}
         <Figure label="tasks done" value={`${tasks.done} of ${tasks.total}`} />
@@ -150,10 +155,8 @@ function Figures({ model }: { model: RunModel }) {
           label="cost"
           value={
             typeof limit.money === "number"
-              ? `${money(run.cost)} of ${money(limit.money)}`
-              : run.cost
-                ? money(run.cost)
-                : "–"
+              ? `${run.cost === null ? cost(null) : money(run.cost)} of ${money(limit.money)}`
+              : cost(run.cost)
           }
         >
           <Meter used={run.cost ?? 0} limit={limit.money} label="cost" />

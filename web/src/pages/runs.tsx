@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { ApiError, get, post } from "../api";
-import { ago, clean, clock, count, duration, money, oneLine, plural, times } from "../format";
+import { ago, clean, clock, cost, count, duration, oneLine, plural, times } from "../format";
 import { RunStateLabel, StateIcon } from "../icons";
 import { useKeys } from "../keys";
 import { questionWords } from "../question_card";
@@ -126,7 +126,7 @@ function Row({
       <td class="num wide-only">{times(row.speedup)}</td>
       <td class="num wide-only">{row.tokens ? count(row.tokens) : "–"}</td>
       <Cell class="num" label="Cost">
-        {row.cost ? money(row.cost) : "–"}
+        {cost(row.cost)}
       </Cell>
       <Cell class="num when" label="Began" title={row.began_at ? clock(row.began_at, now.value) : ""}>
         {ago(row.began_at, now.value)}

@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type ApiError, apiUrl, get, runPath } from "../api";
-import { asText, bytes, callTime, clean, clock, count, duration, money, oneLine, plural } from "../format";
+import { asText, bytes, callTime, clean, clock, cost, count, duration, oneLine, plural } from "../format";
 import { Glyph } from "../icons";
 import { useKeys } from "../keys";
 import { isSystem, taskName, workerName } from "../names";
@@ -224,7 +224,7 @@ function Row({
       <td class="num wide-only">
         {call.tokens_in + call.tokens_out ? count(call.tokens_in + call.tokens_out) : "–"}
       </td>
-      <td class="num wide-only">{call.cost ? money(call.cost) : "–"}</td>
+      <td class="num wide-only">{call.kind === "model" ? cost(call.cost) : cost(call.cost ?? 0)}</td>
     </tr>
   );
 }
@@ -383,7 +383,7 @@ function CallPanel({ run, row, calls }: { run: string; row: Call; calls: Call[] 
               </div>
               <div>
                 <dt>Cost</dt>
-                <dd>{money(row.cost)}</dd>
+                <dd>{row.kind === "model" ? cost(row.cost) : cost(row.cost ?? 0)}</dd>
               </div>
             </>
           ) : null}

@@ -12,6 +12,7 @@ from langchain_core.runnables.config import merge_configs, var_child_runnable_co
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
 from langgraph.types import Command, Interrupt, StateSnapshot
 from msgspec import Struct, convert
@@ -32,6 +33,8 @@ from chargehand.roles.resources import Resources
 from chargehand.supervisor.nested_runs import words_from
 
 INTERRUPT = "__interrupt__"
+#: the only key of a state that is no mapping
+ROOT = "__root__"
 #: more than nothing of each
 LEAST = Usage(calls=1, tokens_in=1, tokens_out=1, money=1e-9)
 #: what a person may answer where a graph was compiled to stop
@@ -119,8 +122,21 @@ class GraphWork:
         self.is_kept = isinstance(saver, BaseCheckpointSaver)
         if isinstance(saver, BaseCheckpointSaver):
             _refuse_without_async(saver, self.name)
-        else:
+        self._refuse_unknown_key("into", self.into)
+        self._refuse_unknown_key("output", self.output)
+        if not self.is_kept:
             self.graph = self.graph.copy({"checkpointer": InMemorySaver()})
+
+    def _refuse_unknown_key(self, option: str, key: object) -> None:
+        """Raise `UsageError` for a key that the state cannot have. What is not a graph of states may take anything."""
+        if not isinstance(key, str) or not isinstance(self.graph, CompiledStateGraph):
+            return
+        keys = list(self.graph.builder.channels)
+        if key not in keys and ROOT not in keys:
+            raise UsageError(
+                f"worker {self.name!r}: {option}={key!r} is not a key of the state of the graph; "
+                f"it has {', '.join(keys) or 'none'}"
+            )
 
     async def __call__(self, brief: Brief, resources: Resources) -> Outcome:
         # Not a part of whatever graph the supervisor itself may be a node of.

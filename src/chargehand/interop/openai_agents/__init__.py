@@ -46,10 +46,11 @@ def agent_worker(
         from agents import Agent as TheirAgent
 
         from chargehand.interop.openai_agents.attempt import AgentAttempt
-        from chargehand.interop.openai_agents.durable_calls import Journaled, real_models
+        from chargehand.interop.openai_agents.durable_calls import Journaled, real_models, tools_of
     if not isinstance(agent, TheirAgent):
         raise UsageError(f"worker {name!r}: {agent!r} is not an agent of the OpenAI Agents SDK")
     declared = ToolEffects(effects)
+    declared.refuse_unknown(tools_of(agent), name)
 
     async def work(brief: Brief, resources: Resources) -> Outcome:
         journaled = Journaled(AttemptBridge(brief, resources), declared, brief.task.output)

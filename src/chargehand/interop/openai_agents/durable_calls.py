@@ -144,6 +144,26 @@ class Journaled:
         return kept["value"] if isinstance(kept, dict) and "value" in kept else kept
 
 
+def tools_of(agent: Agent[Any]) -> list[str] | None:
+    """The names of the function tools of an agent and of those that it may hand over to.
+
+    None if they are known only while it works: some come from an MCP server, or from a handoff that finds its agent then.
+    """
+    names: list[str] = []
+    seen: list[Agent[Any]] = []
+    left = [agent]
+    while left:
+        each = left.pop()
+        if any(each is known for known in seen):
+            continue  # agents may hand over to each other in a circle
+        seen.append(each)
+        if each.mcp_servers or any(isinstance(to, Handoff) for to in each.handoffs):
+            return None
+        names += [tool.name for tool in each.tools if isinstance(tool, FunctionTool)]
+        left += [to for to in each.handoffs if isinstance(to, Agent)]
+    return names
+
+
 class JournaledProvider(ModelProvider):
     """Finds the same models as another, and makes their calls steps."""
 

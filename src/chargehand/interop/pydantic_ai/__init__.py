@@ -46,10 +46,11 @@ def agent_worker(
     with needing("pydantic-ai"):
         from pydantic_ai.agent import AbstractAgent
 
-        from chargehand.interop.pydantic_ai.durable_calls import attempt, real_models
+        from chargehand.interop.pydantic_ai.durable_calls import attempt, real_models, tools_of
     if not isinstance(agent, AbstractAgent):
         raise UsageError(f"worker {name!r}: {agent!r} is not an agent of Pydantic AI")
     declared = ToolEffects(effects)
+    declared.refuse_unknown(tools_of(agent), name)
 
     async def work(brief: Brief, resources: Resources) -> Outcome:
         options = {} if deps is None else {"deps": deps(brief)}

@@ -35,7 +35,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.output import StructuredDict
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
 from pydantic_core import to_jsonable_python
 
 from chargehand.facts.outcome import Done, ErrorClass, Outcome, Usage
@@ -93,6 +93,12 @@ def real_models(agent: AbstractAgent[Any, Any], model: Model | str | None) -> li
     chosen = model or agent.model
     opened = infer_model(chosen) if isinstance(chosen, str) else chosen
     return [name_of(opened)] if isinstance(opened, Model) and is_real(opened) else []
+
+
+def tools_of(agent: AbstractAgent[Any, Any]) -> list[str] | None:
+    """The names of the agent's tools; None if they are known only while it works, as of an MCP server."""
+    sets = [each for each in agent.toolsets if isinstance(each, FunctionToolset)]
+    return [name for each in sets for name in each.tools] if sets == [*agent.toolsets] else None
 
 
 class Journaling(AbstractCapability[Any]):

@@ -55,6 +55,7 @@ class GroupMember:
         self.memory: int | None = getattr(member, "memory", None)
         self.cpu: timedelta | None = getattr(member, "cpu", None)
         self.model: ModelChoice | None = getattr(member, "model", None)
+        self.secrets: frozenset[str] = getattr(member, "secrets", frozenset())
         self.on_failure: OnFailure | None = getattr(member, "on_failure", None)
 
     def __repr__(self) -> str:

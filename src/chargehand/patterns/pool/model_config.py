@@ -17,6 +17,7 @@ from chargehand.models.base import (
     ModelSettings,
     StopReason,
     Text,
+    why_no_model,
 )
 from chargehand.models.open_model import INSIDE, PROVIDERS, open_model
 
@@ -85,6 +86,8 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
             self._check_names(checks.text(self.model, "model"))
         elif not hasattr(self.model, "ask"):
             raise UsageError(f"model={repr_of(self.model)} is neither a name nor a model")
+        elif why := why_no_model(self.model):
+            raise UsageError(f"model: {why}")
         elif self.base_url:
             raise UsageError("base_url is for a model that is given by name; leave it out")
 

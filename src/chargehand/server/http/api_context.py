@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends
 from msgspec import Struct
@@ -17,6 +17,9 @@ from chargehand.server.http.request_guard import GuardRules
 from chargehand.server.http.run_directory import RunDirectory
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.run_control import me
+
+if TYPE_CHECKING:
+    from fastapi.dependencies.models import Dependant
 
 #: seconds that a request waits for what it has begun, before it says that it was accepted
 PATIENCE = 5.0
@@ -49,6 +52,24 @@ def granted_crew_admin(request: Request) -> Grant:
             "use an administrator's token without a namespace",
         )
     return grant
+
+
+def refuse_unknown_options(request: Request) -> None:
+    """Refuse a query parameter that a route does not have: a typo would be a filter that is left out."""
+    known = _options_of(request.scope["route"].dependant)
+    unknown = next((name for name in request.query_params if name not in known), None)
+    if unknown is not None:
+        raise Refusal(
+            *(422, "InvalidRequest", f"{unknown[:100]!r} is not a parameter of this route"),
+            f"it takes {', '.join(known) or 'none'}",
+        )
+
+
+def _options_of(dependant: "Dependant") -> list[str]:
+    """The names of the query parameters of a route."""
+    own = [field.alias for field in dependant.query_params]
+    below = [name for each in dependant.dependencies for name in _options_of(each)]
+    return [*own, *below]
 
 
 Caller = Annotated[Grant, Depends(granted)]

@@ -2,13 +2,13 @@
 
 import logging
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from chargehand.errors import ChargehandError
-from chargehand.server.http.api_context import ApiContext, granted
+from chargehand.server.http.api_context import ApiContext, granted, refuse_unknown_options
 from chargehand.server.http.board_routes import board_routes
 from chargehand.server.http.control_routes import control_routes
 from chargehand.server.http.error_bodies import (
@@ -42,7 +42,7 @@ def api_app(api: ApiContext) -> FastAPI:
         redirect_slashes=False,
     )
     app.include_router(open_routes(api), prefix=API)
-    closed = APIRouter(prefix=API)
+    closed = APIRouter(prefix=API, dependencies=[Depends(refuse_unknown_options)])
     for routes in (
         run_routes,
         plan_routes,

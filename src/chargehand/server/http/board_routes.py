@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from chargehand.errors import BlockChanged
+from chargehand.errors import BlockChanged, RunEnded
 from chargehand.facts.board import LEADER, Block, Guard
 from chargehand.facts.value import Value
 from chargehand.roles.board import Board
@@ -116,7 +116,7 @@ def _refuse_unpaused(record: RunRecord) -> None:
     """Raise 409 unless the run is paused: its workers would go on with what they have read."""
     schedule = record.live_run.schedule
     if schedule.status is not None:
-        raise Refusal(409, "RunEnded", f"run {record.run} has ended; its board stays as it is")
+        raise RunEnded(record.run, schedule.status.value)
     if not schedule.is_paused:
         raise Refusal(
             *(409, "RunNotPaused", f"run {record.run} is not paused"),

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from chargehand.decisions.system_tasks import is_planned, is_system_task
 from chargehand.decisions.task_graph import TaskState
-from chargehand.errors import UsageError
+from chargehand.errors import RunEnded, UsageError
 from chargehand.server.http.api_context import ApiContext, Caller
-from chargehand.server.http.error_bodies import Refusal, json_response
+from chargehand.server.http.error_bodies import json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.run_cache import RunRecord
 from chargehand.server.http.run_routes import RunAccepted
@@ -104,9 +104,9 @@ def control_routes(api: ApiContext) -> APIRouter:
 
     @router.post("/steer", **returns(RunAccepted, 202), **takes(SteerBody))
     async def steer(request: Request, run: str, grant: Caller) -> Response:
-        """Have a model change what is not done yet of a run as the note says."""
+        """Have a model change what is not done yet of a run as the note says. 409 if it has ended."""
         body = await body_of(request, SteerBody)
-        await api.runs.check(run, grant.namespace)
+        _refuse_ended(await api.runs.find(run, grant.namespace))
         await boss.steer(run, _short(body.note), key=_short(body.key), by=api.name_of(grant))
         return json_response(RunAccepted(run), 202)
 
@@ -120,9 +120,9 @@ def _add_continuations(router: APIRouter, api: ApiContext) -> None:
 
     @router.post("/budget", **returns(RunAccepted, 202), **takes(BudgetBody))
     async def budget(request: Request, run: str, grant: Caller) -> Response:
-        """Raise or lower the budget of a run."""
+        """Raise or lower the budget of a run. 409 if it has ended."""
         body = await body_of(request, BudgetBody)
-        await api.runs.check(run, grant.namespace)
+        _refuse_ended(await api.runs.find(run, grant.namespace))
         await boss.change_budget(
             run, money=body.money, tokens=body.tokens, calls=body.calls, by=api.name_of(grant)
         )
@@ -130,9 +130,9 @@ def _add_continuations(router: APIRouter, api: ApiContext) -> None:
 
     @router.post("/resume", **returns(RunAccepted, 202), **takes(ResumeBody, required=False))
     async def resume(request: Request, run: str, grant: Caller) -> Response:
-        """Go on with a run that was interrupted, in this process."""
+        """Go on with a run that was interrupted, in this process. 409 if it has ended."""
         body = await body_of(request, ResumeBody)
-        await api.runs.check(run, grant.namespace)
+        _refuse_ended(await api.runs.find(run, grant.namespace))
         await api.begin(boss.resume(run, accept=body.accept), until=api.led_here(run))
         return json_response(RunAccepted(run), 202)
 
@@ -169,11 +169,7 @@ def _ended(record: RunRecord) -> str:
 
 def _refuse_ended(record: RunRecord) -> None:
     if state := _ended(record):
-        raise Refusal(
-            *(409, "RunEnded", f"run {record.run} has ended: {state}"),
-            "POST retry does failed tasks again, in a new run",
-            state=state,
-        )
+        raise RunEnded(record.run, state)
 
 
 def failed_tasks(record: RunRecord) -> list[str]:

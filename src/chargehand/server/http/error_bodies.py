@@ -18,6 +18,7 @@ from chargehand.errors import (
     PlanChanged,
     PlanRefused,
     QuestionTaken,
+    RunEnded,
     UnknownQuestion,
     UnknownRun,
     UsageError,
@@ -32,6 +33,7 @@ _STATUS: tuple[tuple[type[ChargehandError], int], ...] = (
     (PlanChanged, 409),
     (EffectsWouldRepeat, 409),
     (BlockChanged, 409),
+    (RunEnded, 409),
     (UnknownRun, 404),
     (UnknownQuestion, 404),
     (PlanRefused, 422),
@@ -86,6 +88,8 @@ def failed_response(error: ChargehandError) -> Response:
         facts = {"run": error.run, "differs": error.differs}
     elif isinstance(error, PlanChanged):
         facts = {"current": {"version": error.version}}
+    elif isinstance(error, RunEnded):
+        facts = {"state": error.status}
     return json_response(error_body(type(error).__name__, message, hint, **facts), status)
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from msgspec.inspect import Field, StructType, Type, UnionType, type_info
 from starlette.requests import Request
 
 from chargehand.server.http.error_bodies import JSON_TYPE, Refusal
@@ -87,7 +88,30 @@ async def body_of(request: Request, kind: type[T]) -> T:
         is_json = isinstance(error, msgspec.ValidationError)
         kind_of_error = "InvalidBody" if is_json else "NotJson"
         words = str(error) if is_json else _lone_surrogate(data) or str(error)
-        raise Refusal(422 if is_json else 400, kind_of_error, f"the body: {words}") from None
+        hint = fields_hint(kind, str(error)) if is_json else "send a JSON object"
+        raise Refusal(422 if is_json else 400, kind_of_error, f"the body: {words}", hint) from None
+
+
+def fields_hint(kind: type[Any], words: str) -> str:
+    """The fields of the object that an error of validation is about; `words` name its place in a body of this type."""
+    place, found = "", _fields_of(type_info(kind))
+    for name in words.partition(" - at `$.")[2].rstrip("`").split("."):
+        below = _fields_of(found[name].type) if name in found else {}
+        if not below:
+            break
+        place, found = f"{place}.{name}" if place else name, below
+    named = ", ".join(
+        f"{name} (required)" if field.required else name for name, field in found.items()
+    )
+    return f"the fields of {place or 'the body'}: {named}" if named else ""
+
+
+def _fields_of(kind: Type) -> dict[str, Field]:
+    """By name: the fields of an object that can be sent for this type; empty if it is no object of ours."""
+    for each in kind.types if isinstance(kind, UnionType) else (kind,):
+        if isinstance(each, StructType):
+            return {field.encode_name: field for field in each.fields}
+    return {}
 
 
 def _lone_surrogate(data: bytes) -> str:

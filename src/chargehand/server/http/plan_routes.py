@@ -115,6 +115,8 @@ class PlanView(Struct, frozen=True, kw_only=True):
     editable: list[str]
     versions: list[Any]
     review: PlanReview | None = None
+    #: the plan that was proposed last, of a run that ended without a plan
+    refused: PlanReview | None = None
     #: after a change: new ids by old ones
     renamed: Any = UNSET
     #: why a change that was accepted is not in the plan yet; empty if it is
@@ -349,8 +351,18 @@ async def _view_and_draft(api: ApiContext, record: RunRecord) -> tuple[PlanView,
             for each in record.versions
         ],
         review=review,
+        refused=await _refused(api, record) if plan is None else None,
     )
     return view, draft
+
+
+async def _refused(api: ApiContext, record: RunRecord) -> PlanReview | None:
+    """The plan that a person was asked about last, if the run is over."""
+    asked = [each.question for each in record.questions.values()]
+    about_plan = [each for each in asked if each.about == ABOUT_PLAN]
+    if record.live_run.schedule.status is None or not about_plan:
+        return None
+    return (await _review(api, record, about_plan[-1]))[0]
 
 
 async def _review(api: ApiContext, record: RunRecord, question: Question) -> tuple[PlanReview, int]:

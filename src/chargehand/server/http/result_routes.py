@@ -1,6 +1,7 @@
 """Routes about what came of a run: its answer, trace and cost, and how two runs differ."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
@@ -10,6 +11,7 @@ from starlette.responses import Response
 
 from chargehand.decisions.report import Report
 from chargehand.facts.answer import Claim, Gap
+from chargehand.facts.outcome import Usage
 from chargehand.recordings.run_archive import archive_of
 from chargehand.recordings.run_comparison import compare
 from chargehand.result import RunResult
@@ -35,7 +37,7 @@ class ResultView(Struct, frozen=True, kw_only=True):
     composed_by: str
     #: by task that the answer rests on: who did it and how its result begins
     sources: dict[str, Any]
-    #: calls, tokens_in, tokens_out, cache_read, cache_written, money
+    #: calls, tokens_in, tokens_out, cache_read, cache_written, money (null: no price list knows the models)
     usage: Any
     #: untrusted sources that the answer derives from
     taint: tuple[str, ...]
@@ -48,9 +50,11 @@ class CostView(Struct, frozen=True, kw_only=True):
     by_model: Any
     by_task: Any
     waste: Any
-    #: calls, tokens_in, tokens_out, cache_read, cache_written, money
+    #: calls, tokens_in, tokens_out, cache_read, cache_written, money (null: no price list knows the models)
     usage: Any
     budget: Any
+    #: models that no price list knows: the money of any sum is that of the other models
+    unpriced: list[str]
 
 
 def result_routes(api: ApiContext) -> APIRouter:
@@ -120,9 +124,16 @@ def _result_view(result: RunResult, state: str) -> ResultView:
         confidence=answer.confidence,
         composed_by=answer.by,
         sources=sources,
-        usage=msgspec.structs.asdict(result.usage),
+        usage=views.usage_view(result.usage),
         taint=result.taint,
     )
+
+
+def _with_usage(told: list[dict[str, Any]], used: Iterable[Usage]) -> list[dict[str, Any]]:
+    """Rows of a report, in which an unknown cost is null instead of left out."""
+    return [
+        {**row, "usage": views.usage_view(usage)} for row, usage in zip(told, used, strict=True)
+    ]
 
 
 def _cost_view(record: RunRecord, report: Report) -> CostView:
@@ -130,12 +141,13 @@ def _cost_view(record: RunRecord, report: Report) -> CostView:
     figures = views.RunFigures(record)
     limits = record.live_run.limits
     return CostView(
-        by_worker=told["workers"],
-        by_model=told["models"],
+        by_worker=_with_usage(told["workers"], (each.usage for each in report.workers)),
+        by_model=_with_usage(told["models"], (each.usage for each in report.models)),
+        unpriced=[each.model for each in report.models if each.usage.cost is None],
         by_task=[
-            {"task": task, **msgspec.structs.asdict(usage)} for task, usage in figures.usage.items()
+            {"task": task, **views.usage_view(usage)} for task, usage in figures.usage.items()
         ],
-        waste=told["waste"],
-        usage=msgspec.structs.asdict(record.live_run.results.usage),
+        waste={**told["waste"], "usage": views.usage_view(report.waste.usage)},
+        usage=views.usage_view(record.live_run.results.usage),
         budget={"money": limits.money, "tokens": limits.tokens, "calls": limits.calls},
     )

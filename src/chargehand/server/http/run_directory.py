@@ -100,7 +100,7 @@ class RunOverview(Struct, frozen=True):
             all=len(self.heads),
             **{
                 group: sum(views.matches(state, [group]) for state in states)
-                for group in ("running", "needs", "failed", "partial", "done")
+                for group in ("running", "needs", "failed", "partial", "done", "ended")
             },
         )
 

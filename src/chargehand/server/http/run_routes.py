@@ -91,8 +91,16 @@ def run_routes(api: ApiContext) -> APIRouter:
         before: Annotated[str, Query(max_length=200)] = "",
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
     ) -> Response:
-        """List runs, the newest first. `state` is a state or running, needs, failed, done; commas separate several."""
+        """List runs, the newest first. `state` is a state or a group: all, running, needs, partial, failed, done, ended.
+
+        Commas separate several.
+        """
         states = [each for each in state.split(",") if each]
+        if unknown := views.unknown_filter(states):
+            raise Refusal(
+                *(422, "InvalidRequest", f"state: {unknown[:100]!r} is not a state of a run"),
+                f"use one of {', '.join(dict.fromkeys([*views.GROUPS, *views.STATES]))}; commas separate several",
+            )
         page = api.runs.page(grant.namespace, states=states, q=q, before=before, limit=limit)
         return json_response(await page)
 
@@ -179,11 +187,13 @@ def _add_detail_routes(router: APIRouter, api: ApiContext) -> None:
         grant: Caller,
         after: After = 0,
         limit: Annotated[int, Query(ge=1, le=5_000)] = 1_000,
+        task: Annotated[str, Query(max_length=200)] = "",
     ) -> Response:
-        """Model calls, tool calls and other steps, in the order in which they began."""
+        """Model calls, tool calls and other steps, of all tasks or of one, in the order in which they began."""
         record = await api.runs.find(run, grant.namespace)
         bounds = views.slow_bounds(record.calls)
-        later = [call for call in record.calls if call.seq > after]
+        asked = [call for call in record.calls if not task or call.task == task]
+        later = [call for call in asked if call.seq > after]
         rows = [
             views.call_row(call, bounds.get(call.span.kind.value, views.SLOW))
             for call in later[:limit]

@@ -53,7 +53,8 @@ class RunEntry(Struct, frozen=True, kw_only=True):
     #: attempts under way as far as they are; null: nothing has begun
     speedup: float | None = None
     tokens: int = 0
-    cost: float = 0.0
+    #: dollars; null: no price list knows its models
+    cost: float | None = 0.0
     #: open ones, of nested runs too
     questions: int = 0
     priority: int = 0
@@ -84,7 +85,10 @@ class RunCounts(Struct, frozen=True):
     failed: int
     #: they have an answer that lacks something
     partial: int
+    #: they have succeeded
     done: int
+    #: they have succeeded, failed, ended in part or were cancelled
+    ended: int
 
 
 class RunList(Struct, frozen=True):
@@ -120,7 +124,8 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
     calls: int
     wait_seconds: float = 0.0
     tokens: int = 0
-    cost: float = 0.0
+    #: dollars; null: no price list knows its models
+    cost: float | None = 0.0
     error: str = ""
     # what a snapshot leaves out
     #: of a task with `for_each`: the item, in a few words
@@ -150,7 +155,8 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     seconds: float
     wait_seconds: float
     tokens: int
-    cost: float
+    #: dollars; null: no price list knows its models
+    cost: float | None
     why: str
     error: ErrorView | None
     for_each: bool
@@ -278,7 +284,8 @@ class CallRow(Struct, frozen=True, kw_only=True):
     seconds: float | None
     tokens_in: int
     tokens_out: int
-    cost: float
+    #: dollars; null: no price list knows its models
+    cost: float | None
     error: str
     is_slow: bool
     #: call, cache or shared

@@ -12,7 +12,7 @@ from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.plan_edit_change import is_editable
 from chargehand.decisions.rule_answer import item_text, why_not_done
-from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.schedule import RunState, Schedule
 from chargehand.decisions.speedup import idle_for_people
 from chargehand.decisions.system_tasks import (
     ANSWER,
@@ -105,7 +105,7 @@ def run_row(
         tasks=counts_of(record.live_run),
         speedup=round(work / (wall - idle), 3) if work and wall > idle else None,
         tokens=usage.tokens_in + usage.tokens_out,
-        cost=usage.money,
+        cost=usage.cost,
         questions=questions,
         priority=requested.priority,
         leader=leader,
@@ -121,7 +121,7 @@ def detailed(row: RunEntry, record: RunRecord) -> RunEntry:
         row,
         approach=requested.approach.value,
         limits=limits_json(live_run.limits),
-        usage=msgspec.structs.asdict(live_run.results.usage),
+        usage=usage_view(live_run.results.usage),
         deadline_at=requested.deadline_at,
         after=requested.after,
         workers=requested.workers,
@@ -178,6 +178,11 @@ def task_rows(record: RunRecord) -> list[TaskRow]:
     ]
 
 
+def usage_view(usage: Usage) -> dict[str, Any]:
+    """What was spent; `money` is null if no price list knows the models."""
+    return {**msgspec.structs.asdict(usage), "money": usage.cost}
+
+
 def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
     """One task."""
     task, spans = node.task, figures.spans.get(node.task.id, [])
@@ -201,7 +206,7 @@ def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
         seconds=_seconds(spans, is_mapped=task.for_each is not None),
         wait_seconds=sum((span.waited for span in spans), 0.0),
         tokens=usage.tokens_in + usage.tokens_out,
-        cost=usage.money,
+        cost=usage.cost,
         why=why_not_done(node),
         error=None if node.cause is None else ErrorView(node.cause.kind.value, node.cause.message),
         for_each=task.for_each is not None,
@@ -260,7 +265,7 @@ def attempt_rows(
             calls=len(span.steps),
             wait_seconds=span.waited,
             tokens=span.usage.tokens_in + span.usage.tokens_out,
-            cost=span.usage.money,
+            cost=span.usage.cost,
             error=span.error,
             item=(names or {}).get(span.task) or UNSET,
             stack=span.stack if whole else UNSET,
@@ -315,14 +320,16 @@ def _before(task: str, nodes: Mapping[str, TaskNode], figures: RunFigures) -> li
 
 
 def estimates_of(record: RunRecord) -> dict[str, float]:
-    """Seconds that tasks are expected to take; only where something is known of them."""
-    estimates = Estimates(record.requested.paces)
+    """Seconds that tasks are expected to take; only where the plan says so, or their worker has done something before."""
+    paces = record.requested.paces
+    estimates = Estimates(paces)
     schedule = record.live_run.schedule
-    is_known = bool(record.requested.paces)
     return {
         id_: estimates.seconds(node.task) * _rounds(schedule, id_)
         for id_, node in schedule.nodes.items()
-        if is_planned(id_) and not node.state.is_settled and (is_known or node.task.expect)
+        if is_planned(id_)
+        and not node.state.is_settled
+        and (node.task.expect or (node.task.worker or node.task.skill) in paces)
     }
 
 
@@ -456,7 +463,7 @@ def call_row(call: CallRecord, slow: float) -> CallRow:
         seconds=seconds,
         tokens_in=span.usage.tokens_in,
         tokens_out=span.usage.tokens_out,
-        cost=span.usage.money,
+        cost=span.usage.cost,
         error=span.error,
         is_slow=seconds is not None and seconds > slow,
         source=span.source,
@@ -484,17 +491,30 @@ def is_open(state: str) -> bool:
     return state not in {*(each.value for each in RunStatus), "unreadable"}
 
 
+def unknown_filter(wanted: Iterable[str]) -> str:
+    """The first of these that is neither a state of a run nor a group of states; empty if all are."""
+    return next((each for each in wanted if each not in GROUPS and each not in STATES), "")
+
+
 def matches(row_state: str, wanted: Collection[str]) -> bool:
     """Whether a run in this state belongs to a filter; a filter is a state or one of the groups."""
     return not wanted or row_state in wanted or any(row_state in GROUPS.get(w, ()) for w in wanted)
 
 
-#: filters of the list of runs
+#: the states of a run
+STATES: tuple[str, ...] = (
+    *(each.value for each in RunState),
+    *("parked", "interrupted"),
+    *(each.value for each in RunStatus),
+    "unreadable",
+)
+#: filters of the list of runs: groups of states
 GROUPS: dict[str, tuple[str, ...]] = {
     "all": (),
     "running": (SUBMITTED, "planning", "running", "stopping", "paused"),
     "needs": ("waiting", "parked", "interrupted"),
     "partial": ("partial",),
     "failed": ("failed", "unreadable"),
-    "done": ("succeeded", "partial", "cancelled", "failed"),
+    "done": ("succeeded",),
+    "ended": ("succeeded", "partial", "cancelled", "failed"),
 }

@@ -10,12 +10,12 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import uvicorn
 from msgspec import Struct
 
+from chargehand.checked_path import checked_path
 from chargehand.errors import UsageError
 from chargehand.regular_file import read_regular_file
 from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens
@@ -129,7 +129,8 @@ class WebServer:
     def __init__(self, boss: Supervisor, options: WebOptions) -> None:
         base = base_path(options.base)
         tokens = AccessTokens(
-            Path(options.token_file) if options.token_file else None, options.token
+            checked_path(options.token_file, "the token file") if options.token_file else None,
+            options.token,
         )
         refuse_bad_certificate(options.certificate, options.key)
         is_public = not is_loopback(options.host)
@@ -205,7 +206,7 @@ def refuse_bad_certificate(certificate: str, key: str) -> None:
         raise UsageError(f"{given} {certificate or key} needs {missing} FILE as well")
     for option, name in (("--tls-cert", certificate), ("--tls-key", key)):
         try:
-            read_regular_file(Path(name))
+            read_regular_file(checked_path(name))
         except OSError as error:
             raise UsageError(f"{option} {name} cannot be read: {error.strerror}") from None
         except UsageError as error:

@@ -12,6 +12,7 @@ from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.presentation.plain_text import outline
+from chargehand.presentation.progress_lines import told_gain
 from chargehand.result import RunResult, TaskResult
 
 #: of a run that one reply lists; those that are not done come first
@@ -141,7 +142,8 @@ class RunReply(BaseModel):
     seconds: float
     calls: int
     tokens: int
-    money: float
+    #: dollars; null: no price list knows its models
+    money: float | None
     next: str
 
     @classmethod
@@ -166,7 +168,7 @@ class RunReply(BaseModel):
             seconds=result.wall.total_seconds(),
             calls=usage.calls,
             tokens=usage.tokens_in + usage.tokens_out,
-            money=usage.money,
+            money=usage.cost,
             next=_next(result, status, is_here=is_here),
         )
 
@@ -195,7 +197,9 @@ class ReportReply(BaseModel):
     text: str
     critical_path: list[str] = Field(description="The tasks that the run waited for, in order.")
     retries: int
-    speedup: float
+    speedup: float | None = Field(
+        description="Compared to one task after another; null where that says nothing, as of a single task."
+    )
 
     @classmethod
     def of(cls, result: RunResult) -> "ReportReply":
@@ -206,7 +210,7 @@ class ReportReply(BaseModel):
             text=str(report),
             critical_path=[stretch.task for stretch in report.path],
             retries=report.retries,
-            speedup=report.speedup,
+            speedup=told_gain(result),
         )
 
 

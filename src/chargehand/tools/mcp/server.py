@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from chargehand.background_loop import run_in_background, wait_in_background
+from chargehand.checked_path import checked_path
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.reused_threads import in_thread
@@ -367,7 +368,8 @@ def _address(
             raise UsageError(
                 "command= is a list: the program, then its arguments; no shell reads it"
             )
-        return ServerProgram(tuple(command), dict(env or {}), None if cwd is None else Path(cwd))
+        folder = None if cwd is None else checked_path(cwd, "cwd")
+        return ServerProgram(tuple(command), dict(env or {}), folder)
     if url is not None and command is None and env is None and cwd is None:
         return ServerEndpoint(url, dict(headers or {}))
     raise UsageError(

@@ -18,7 +18,7 @@ from msgspec import Struct
 from chargehand import subreaper
 from chargehand.subreaper import command_below
 from chargehand.tools.mcp.input_limits import MOST_BYTES, Flooded, Meter
-from chargehand.tools.mcp.server_failure import brief_words
+from chargehand.tools.mcp.server_failure import brief_words, last_line
 from chargehand.tools.mcp.server_settings import ServerProgram
 
 CHUNK = 64 * 1024
@@ -168,7 +168,7 @@ class ServerProcess:
     def last_words(self) -> str:
         """What may explain its silence."""
         garbage = f"; it wrote what is no message: {self._garbage!r}" if self._garbage else ""
-        tail = brief_words(self._tail.decode(errors="replace"))
+        tail = last_line(self._tail.decode(errors="replace"))
         return garbage + (f"; its last words: {tail}" if tail else "")
 
     @asynccontextmanager
@@ -220,7 +220,9 @@ class ServerProcess:
         if isinstance(line, Overlong):
             return _refused(line)
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            self._tail = b""  # what it wrote before it answered was about something else
+            return message
         except ValueError:
             self._garbage = self._garbage or brief_words(line[:200].decode(errors="replace"))
             return None

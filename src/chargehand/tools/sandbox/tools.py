@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from chargehand.checked_path import checked_path
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.argument_checks import Duration, count, duration
 from chargehand.reused_threads import in_thread
@@ -67,7 +68,7 @@ def sandbox(
         count(given, name, least=1)
     places = [data] if isinstance(data, (str, os.PathLike)) else data
     bench = SandboxTools(
-        [Path(place) for place in places],
+        [checked_path(place, "data") for place in places],
         SandboxLimits(seconds=seconds, memory=memory, processes=processes),
         disk,
         BACKENDS[backend],
