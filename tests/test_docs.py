@@ -17,7 +17,11 @@ import pytest
 import chargehand
 from chargehand import errors
 from chargehand.facts import events
+from chargehand.facts.failure_policy import ABOUT_BUDGET, ABOUT_FAILURE
 from chargehand.facts.plan import is_vague
+from chargehand.models.base import Model
+from chargehand.presentation.question_words import ABOUT_APPROVAL
+from chargehand.roles.plan_review import ABOUT_PLAN
 from tests.test_architecture import ROWS
 from tests.watching import silent_waits, watched
 
@@ -171,6 +175,20 @@ def test_every_error_appears_in_the_docs() -> None:
     }
     assert len(names) > 10
     assert names - written() == set()
+
+
+@pytest.mark.parametrize("page", ["outcomes", "notify"])
+def test_every_kind_of_question_is_in_the_reference(page: str) -> None:
+    text = (DOCS / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    kinds = (ABOUT_APPROVAL, "in_doubt", ABOUT_FAILURE, ABOUT_BUDGET, ABOUT_PLAN)
+    assert f"what kind of question: plain, {', '.join(kinds)}" in text
+
+
+def test_every_member_of_a_model_is_in_the_reference() -> None:
+    text = (DOCS / "reference" / "models.md").read_text(encoding="utf-8")
+    members = {name for name in vars(Model) if not name.startswith("_")}
+    assert members == {"name", "account", "abilities", "ask", "stream"}
+    assert [name for name in members if f"### Model.{name}" not in text] == []
 
 
 def test_the_reference_is_up_to_date() -> None:

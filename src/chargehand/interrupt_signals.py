@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM, counted."""
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -24,8 +25,14 @@ def counting_signals(interrupted: Callable[[int], None]) -> Iterator[None]:
     ]
     times = 0
 
-    def count(_: int, __: object) -> None:
+    home = os.getpid()
+
+    def count(number: int, _: object) -> None:
         nonlocal times
+        if os.getpid() != home:  # a copy that a worker forked: its signals are not the supervisor's
+            signal.signal(number, usual[signal.Signals(number)])
+            os.kill(os.getpid(), number)
+            return
         times += 1
         interrupted(times)
 

@@ -96,9 +96,8 @@ def test_a_list_that_nothing_brings_is_named_with_the_way_to_name_it() -> None:
     (fault,) = Plan(goal="g", tasks=[listing, each]).check().faults
     assert str(fault).startswith("task 'e': for_each='rows' is neither a task of the plan nor")
     assert fault.message.endswith("or name the need: Need('list', name='rows')")
-    named = Task(
-        id="e", description="Add it", worker="ann", needs=[Need("list", name="rows")], for_each="rows"
-    )
+    rows = Need("list", name="rows")
+    named = Task(id="e", description="Add it", worker="ann", needs=[rows], for_each="rows")
     assert Plan(goal="g", tasks=[listing, named]).check().faults == ()
 
 

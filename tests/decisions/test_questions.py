@@ -1,9 +1,11 @@
 """People: a question parks its task, and gets one answer."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from chargehand.decisions.budget import Account, Shortage
-from chargehand.decisions.questions import budget_question
+from chargehand.decisions.questions import budget_after, budget_question
 from chargehand.facts.events import QuestionAnswered
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Usage
@@ -122,3 +124,48 @@ def test_a_budget_that_is_used_up_is_told_in_a_sentence(
     for words in told:
         assert words in question.text
     assert question.accepts(told[-1].strip("'"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "spent", "want", "told"),
+    [
+        (
+            Limits(calls=2),
+            Usage(calls=1),
+            Usage(calls=1),
+            ("1 of 2 calls spent, and 1 call kept for composing the answer.", "'raise to: 4'"),
+        ),
+        (
+            Limits(money=1.0),
+            Usage(money=0.85),
+            Usage(money=0.12),
+            ("$0.85 of $1.00 spent, and $0.10 kept for composing the answer.", "'raise to: 2'"),
+        ),
+        (
+            Limits(tokens=1_000),
+            Usage(tokens_in=600),
+            Usage(tokens_in=5_000),
+            ("600 of 1,000 tokens spent, and 100 tokens kept", "'raise to: 6667'"),
+        ),
+    ],
+)
+def test_what_is_kept_for_the_answer_is_told_and_what_is_proposed_suffices_beside_it(
+    limits: Limits, spent: Usage, want: Usage, told: tuple[str, str]
+) -> None:
+    account = Account(limits, keeps_back=True)
+    account.spent = spent
+    short = account.shortage("a", want)
+    assert short is not None
+    question = budget_question("r", "@budget:1", short)
+    assert question.evidence.read()["kept"] == short.kept
+    for words in told:
+        assert words in question.text
+    answered = QuestionAnswered(
+        question=question.id,
+        task="@budget:1",
+        text=told[1].strip("'"),
+        by="eva",
+        at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    account.apply(budget_after(question, answered))
+    assert account.shortage("a", want) is None

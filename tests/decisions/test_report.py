@@ -21,6 +21,7 @@ from chargehand.facts.events import (
     Effect,
     Event,
     PlanAdopted,
+    QuestionAnswered,
     RetryHow,
     RetryPlanned,
     RunFinished,
@@ -33,7 +34,15 @@ from chargehand.facts.events import (
     encode,
 )
 from chargehand.facts.limits import Limits
-from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Usage
+from chargehand.facts.outcome import (
+    Done,
+    ErrorClass,
+    Failed,
+    NeedsInput,
+    Outcome,
+    Question,
+    Usage,
+)
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.value import Value
 from chargehand.testing import FakeClock, run_virtual
@@ -124,12 +133,15 @@ def with_duties(events: Sequence[Event], chance: random.Random) -> list[Event]:
 
 
 def seconds_in_turn(events: Sequence[Event]) -> float:
-    """The number of attempts at work that will be done, over time."""
+    """The number of attempts at work that will be done, and of steps that such an attempt goes on from, over time."""
     fruitful = {
         (event.task, event.attempt)
         for event in events
         if isinstance(event, AttemptFinished) and isinstance(event.outcome, Done)
     }
+    done = {task for task, _ in fruitful}
+    retries = [event for event in events if isinstance(event, RetryPlanned)]
+    assert all(event.how is RetryHow.AGAIN for event in retries), "it goes on from all its steps"
     total, at_work, before = 0.0, 0, events[0].at
     for event in events:
         total += at_work * (event.at - before).total_seconds()
@@ -137,6 +149,9 @@ def seconds_in_turn(events: Sequence[Event]) -> float:
         if isinstance(event, AttemptStarted | AttemptFinished):
             is_one = (event.task, event.attempt) in fruitful
             at_work += is_one if isinstance(event, AttemptStarted) else -is_one
+        elif isinstance(event, StepStarted | StepFinished):
+            is_kept = event.task in done and (event.task, event.attempt) not in fruitful
+            at_work += is_kept if isinstance(event, StepStarted) else -is_kept
     return total
 
 
@@ -294,6 +309,45 @@ def tried_twice(how: RetryHow, last: Outcome) -> Report:
 def test_a_step_that_the_next_try_went_on_from_was_not_in_vain() -> None:
     waste = tried_twice(RetryHow.AGAIN, Done()).waste
     assert (waste.attempts, waste.time, waste.usage) == (1, timedelta(seconds=1), Usage())
+
+
+def test_steps_that_a_later_attempt_went_on_from_are_work_that_counts() -> None:
+    assert tried_twice(RetryHow.AGAIN, Done()).in_turn == timedelta(seconds=3 + 2)
+    assert tried_twice(RetryHow.AFRESH, Done()).in_turn == timedelta(seconds=2)
+    assert tried_twice(RetryHow.AGAIN, BROKEN).in_turn == timedelta(0)
+
+
+def test_a_run_whose_leader_was_killed_is_as_fast_as_what_it_kept() -> None:
+    """Six seconds of steps, a death in the seventh, and four seconds after the takeover."""
+    lost = AttemptLost(task="t", attempt=1, reason="its process died", at=at(8))
+    steps = [*asked(1, 0, 6), lost]
+    report = report_of(trace_of(story(began(1, 0), *steps, began(2, 8), ended(2, 12, Done()))))
+    assert (report.in_turn, report.waste.time) == (timedelta(seconds=10), timedelta(seconds=2))
+    assert report.speedup == pytest.approx(10 / 12)
+
+
+def test_what_a_task_did_before_it_asked_a_person_counts_and_the_wait_does_not() -> None:
+    question = Question(id="r1:t:1", text="Which?")
+    answered = QuestionAnswered(question=question.id, task="t", text="red", by="ann", at=at(90))
+    events = story(
+        began(1, 0),
+        *asked(1, 0, 3),
+        ended(1, 3, NeedsInput(question=question)),
+        answered,
+        began(2, 90),
+        ended(2, 91, Done()),
+    )
+    report = report_of(trace_of(events))
+    assert (report.in_turn, report.idle) == (timedelta(seconds=4), timedelta(seconds=87))
+    assert report.speedup == 1
+
+
+def test_a_step_that_a_person_settled_later_lasts_no_longer_than_its_attempt() -> None:
+    begun, settled = asked(1, 1, 9)
+    lost = AttemptLost(task="t", attempt=1, reason="its process died", at=at(2))
+    events = story(began(1, 0), begun, lost, began(2, 3), settled, ended(2, 10, Done()))
+    report = report_of(trace_of(events))
+    assert (report.in_turn, report.waste.time) == (timedelta(seconds=8), timedelta(seconds=1))
 
 
 def test_a_try_that_was_begun_afresh_was_all_in_vain() -> None:

@@ -169,16 +169,16 @@ async def test_a_cap_on_money_that_cannot_be_kept_is_refused_during_a_run_as_at_
         with pytest.raises(ch.UsageError, match="give at least one of money, tokens and calls"):
             await other.change_budget(run.id)
         if crew:
-            with pytest.raises(ch.UsageError, match=f"the price of {name}, which worker 'mind' asks"):
+            with pytest.raises(
+                ch.UsageError, match=f"the price of {name}, which worker 'mind' asks"
+            ):
                 await other.change_budget(run.id, money=1)
         else:  # it is the leader that knows the workers
             with pytest.raises(ch.UsageError, match="has refused the change of its budget"):
                 await other.change_budget(run.id, money=1)
             assert f"the price of {name}" in caplog.text
         await other.change_budget(run.id, calls=8)
-        edited = msgspec.structs.replace(
-            wide(1).tasks[0], id="new", limits=ch.TaskLimits(money=1)
-        )
+        edited = msgspec.structs.replace(wide(1).tasks[0], id="new", limits=ch.TaskLimits(money=1))
         plan = ch.Plan(goal="Say numbers", tasks=[*wide(1).tasks, edited])
         if elsewhere == "here":
             with pytest.raises(ch.UsageError, match=f"the price of {name}"):

@@ -259,9 +259,9 @@ def test_what_is_logged_at_the_command_line_is_a_sentence() -> None:
     def words(message: str, *args: object) -> str:
         return log_words(logging.LogRecord("c", logging.WARNING, "f", 1, message, args, None))
 
-    waits = "run_waits run=%s task=%s for=%r%s; end the wait with: %s"
-    assert words(waits, "r1", "@items:t3", "the supervisor", "", "chargehand cancel r1") == (
-        "listing the items of t3 of r1 waits for the supervisor; end the wait with: chargehand cancel r1"
+    waits = "run_waits run=%s task=%s for=%r%s; %s"
+    assert words(waits, "r1", "@items:t3", "the supervisor", "", "it goes on by itself") == (
+        "listing the items of t3 of r1 waits for the supervisor; it goes on by itself"
     )
     postgres = "journal_waits path=%s: %s"
     assert words(postgres, "db", JournalBusy("no answer")) == "journal_waits path=db: no answer"

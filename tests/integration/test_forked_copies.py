@@ -183,6 +183,72 @@ print(ch.Supervisor([w], journal=sys.argv[1]).run_sync(plan).tasks["t"].output)
 """
 
 
+SIGNALLED = """
+import os, signal, sys, warnings
+import chargehand as ch
+warnings.simplefilter("ignore", DeprecationWarning)
+
+@ch.worker("w", "Works")
+def w(brief):
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(told, b"x")
+        while True:
+            pass  # not `pause`: a signal that came just before it would be waited for
+    os.read(ready, 1)
+    os.kill(pid, signal.SIGTERM)
+    return -os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+plan = ch.Plan(goal="g", tasks=[ch.Task(id="t", description="d", worker="w")])
+print(ch.Supervisor([w], journal=sys.argv[1]).run_sync(plan).tasks["t"].output)
+"""
+
+
+def test_a_signal_to_a_copy_ends_the_copy_and_interrupts_no_run(tmp_path: Path) -> None:
+    run = [sys.executable, "-c", SIGNALLED, str(tmp_path / "runs.db")]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.stdout, done.stderr) == ("15\n", "")
+
+
+HEEDED = """
+import asyncio, os, signal, sys, warnings
+from chargehand.server.mcp.server import _heeding_signals
+warnings.simplefilter("ignore", DeprecationWarning)
+
+def end_a_copy():
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(told, b"x")
+        while True:
+            pass
+    os.read(ready, 1)
+    os.kill(pid, signal.SIGTERM)
+    return -os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+async def main():
+    heard = []
+    called = asyncio.Event()
+    def then(sign):
+        heard.append(int(sign))
+        called.set()
+    with _heeding_signals(then):
+        ended = await asyncio.to_thread(end_a_copy)
+        os.kill(os.getpid(), signal.SIGINT)  # its own, which comes after that of the copy
+        await called.wait()
+    print(ended, heard)
+
+asyncio.run(main())
+"""
+
+
+def test_a_signal_to_a_copy_is_not_heard_by_the_mcp_server() -> None:
+    run = [sys.executable, "-c", HEEDED]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.stdout, done.stderr) == ("15 [2]\n", "")
+
+
 def test_a_worker_may_use_multiprocessing(tmp_path: Path) -> None:
     run = [sys.executable, "-c", MULTIPROCESSING, str(tmp_path / "runs.db")]
     done = subprocess.run(run, capture_output=True, text=True, timeout=PATIENCE, check=False)

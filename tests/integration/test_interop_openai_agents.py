@@ -415,7 +415,9 @@ def test_an_effect_of_a_tool_that_the_agent_does_not_have_is_refused() -> None:
     desk = Agent("desk", handoffs=[cashier])
     cashier.handoffs = [desk]
     agent_worker(desk, "clerk", "Pays", effects={"pay": "once"})
-    with pytest.raises(UsageError, match="effects names 'apy', which is not a tool .*; it has pay"):
+    with pytest.raises(
+        UsageError, match=r"effects names 'apy', which is not a tool .*; it has pay"
+    ):
         agent_worker(desk, "clerk", "Pays", effects={"apy": "once"})
     finding = Agent("finding", handoffs=[handoff(cashier)])  # whom it finds is known once it works
     agent_worker(finding, "clerk", "Pays", effects={"apy": "once"})

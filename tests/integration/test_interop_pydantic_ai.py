@@ -337,7 +337,7 @@ def test_an_effect_that_nobody_knows_is_refused_at_once(effects: Any) -> None:
 
 def test_an_effect_of_a_tool_that_the_agent_does_not_have_is_refused() -> None:
     agent = Agent(TestModel(), tools=[Adder().add])
-    with pytest.raises(UsageError, match="effects names 'ad', which is not a tool .*; it has add"):
+    with pytest.raises(UsageError, match=r"effects names 'ad', which is not a tool .*; it has add"):
         agent_worker(agent, "clerk", "Adds", effects={"add": "pure", "ad": "pure"})
     later = Agent(TestModel(), toolsets=[lambda _: None])  # its tools are known once it works
     agent_worker(later, "clerk", "Adds", effects={"ad": "pure"})

@@ -183,6 +183,7 @@ async def test_a_plan_is_run_and_its_answer_has_its_evidence_and_its_gaps() -> N
         reply = told(await client.call_tool("run", {"plan": plan(a="quick", b="unlucky")}))
         status = told(await client.call_tool("status", {"run": reply["run"]}))
         report = told(await client.call_tool("report", {"run": reply["run"]}))
+        assert report["speedup"] is None, "only one task was done, so nothing was faster"
     assert (reply["status"], reply["answer"]) == ("partial", {"a": "did a"})
     assert reply["claims"] == [{"text": "did a", "tasks": ["a"]}]
     assert reply["gaps"] == [{"task": "b", "state": "failed", "why": "denied: no luck"}]

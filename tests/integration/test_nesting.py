@@ -278,7 +278,9 @@ async def test_a_cap_on_money_at_the_top_holds_for_the_whole_tree() -> None:
 
 async def test_a_model_below_whose_price_nobody_knows_is_refused_under_a_cap_on_money() -> None:
     model = talker(name="openai:nobody-knows", abilities=Abilities())
-    with pytest.raises(ch.UsageError, match="the price of openai:nobody-knows, which worker .* asks, is unknown"):
+    with pytest.raises(
+        ch.UsageError, match=r"the price of openai:nobody-knows, which worker .* asks, is unknown"
+    ):
         await tree(mind(model), limits=ch.Limits(money=1)).run(plan_of("mid"))
     assert model.requests == []
 

@@ -1,5 +1,6 @@
 """Prices come from the price list, and a model nobody lists costs nothing that we know of."""
 
+import re
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.facts.outcome import Usage
+from chargehand.models.base import Abilities
 from chargehand.models.prices import price_of
 from chargehand.roles.resources import Resources
 
@@ -65,3 +67,28 @@ for model in ("written:replies.toml", "local:smollm2", "offline"):
 assert "genai_prices" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", look], check=True)
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "told"),
+    [
+        (True, "the installed price list (genai-prices) does not know this model; limit calls or"),
+        (False, "no price list is installed; install chargehand[prices], or limit calls or"),
+    ],
+)
+async def test_a_cap_on_money_says_why_the_price_is_unknown(
+    is_installed: bool, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_installed:
+        monkeypatch.setattr("chargehand.models.prices._price_list", lambda: None)
+    model = ch.ScriptedModel([], name="openai:nobody-knows", abilities=Abilities())
+    boss = ch.Supervisor([ch.Worker("mind", "Thinks", model=model)], limits=ch.Limits(money=1))
+    plan = ch.Plan(goal="g", tasks=[ch.Task(id="t", description="Think of it", worker="mind")])
+    with pytest.raises(ch.UsageError, match=re.escape(told)):
+        await boss.run(plan)
+
+
+def test_the_cost_of_calls_without_a_price_is_unknown() -> None:
+    assert Usage(calls=2, tokens_in=10).cost is None
+    assert Usage(calls=2, money=0.5).cost == 0.5
+    assert Usage().cost == 0

@@ -70,6 +70,13 @@ def clerk() -> ch.Worker:
     return ch.Worker("clerk", "Pays bills", tools=[pay], model=calls)
 
 
+def counter() -> ch.Worker:
+    return ch.Worker("counter", "Counts", model=ch.ScriptedModel(["one", "two", "three"]))
+
+
+SHORT = {"limits": ch.Limits(calls=1, active=10_000), "on_budget": "ask"}
+
+
 def inner(_: ch.Brief) -> ch.Plan:
     return make_plan(make_task("in", "asker"))
 
@@ -105,15 +112,22 @@ STORIES: dict[str, tuple[ch.Plan, Act, dict[str, Any]]] = {
     "retry beside work": (later("busy"), never, {}),
     "question below beside work": (later("below"), never, {}),
     "breaker beside work": (later("down", limits=MANY), never, {}),
+    "budget": (make_plan(*(make_task(name, "counter") for name in "abc")), never, SHORT),
     "no worker": (make_plan(make_task("a", "slow"), make_task("b", "slow", "a")), drain, {}),
 }
+
+
+#: how the wait of a story ends, as its warning says; those of people end with a command
+ENDS = dict.fromkeys(STORIES, "end the wait with")
+ENDS |= dict.fromkeys(["retry", "retry beside work", "breaker beside work"], "it goes on by itself")
+ENDS["no worker"] = "end the wait with a worker that may take it, in the program that leads the run"
 
 
 @pytest.mark.parametrize("name", STORIES)
 def test_j9_no_wait_is_silent(name: str, caplog: pytest.LogCaptureFixture) -> None:
     plan, act, terms = STORIES[name]
     below = ch.Supervisor([ask], name="below", description="Has it asked", plan_for=inner)
-    workers: list[Any] = [ask, slow, short, busy, broken, down, clerk(), below]
+    workers: list[Any] = [ask, slow, short, busy, broken, down, clerk(), counter(), below]
 
     async def story() -> None:
         async with ch.Supervisor(workers, clock=FakeClock()) as boss:
@@ -132,7 +146,7 @@ def test_j9_no_wait_is_silent(name: str, caplog: pytest.LogCaptureFixture) -> No
         run_virtual(story())
     lines = [each.getMessage() for each in caplog.records if "run_waits" in each.getMessage()]
     assert [line for line, times in Counter(lines).items() if times > 1] == []  # once
-    assert all("end the wait with: " in line for line in lines)
+    assert {line.rpartition("; ")[2].partition(":")[0] for line in lines} == {ENDS[name]}
 
 
 async def waits_of(boss: ch.Supervisor, run: str) -> list[WaitReason]:
@@ -142,8 +156,13 @@ async def waits_of(boss: ch.Supervisor, run: str) -> list[WaitReason]:
 
 
 def is_said(wait: WaitReason, caplog: pytest.LogCaptureFixture) -> bool:
+    lines = [each.getMessage() for each in caplog.records]
     begins = f"run_waits run={wait.run} task={wait.task} "
-    return any(each.getMessage().startswith(begins) for each in caplog.records)
+    # A question is said by the task that asks it, for all who wait for its answer.
+    return any(
+        line.startswith(begins) or (wait.question and f"answer({wait.question!r}" in line)
+        for line in lines
+    )
 
 
 async def test_j9_a_lease_that_is_not_renewed_is_said(

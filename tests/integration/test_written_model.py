@@ -66,7 +66,7 @@ def test_a_mark_at_the_beginning_is_skipped_and_a_pipe_is_refused(tmp_path: Path
         (None, "No such file"),
         ("note = 1", "is not a file of replies"),
         ("a = " + "[" * 3000 + "]" * 3000, "nested too deep"),
-        ("not toml", "is not a file of replies"),
+        ("not toml", "is not TOML: Expected"),
         (HEAD + 'reply = [{ when = ["a"] }]', "reply 1 needs either `say` or `turns`"),
         (HEAD + 'reply = [{ say = "a", turns = [{ say = "b" }] }]', "reply 1 needs either"),
         (HEAD + "reply = [{ turns = [{ }] }]", "each turn either `say` or `call`"),

@@ -178,7 +178,9 @@ async def test_a_stream_from_beyond_the_last_event_ends(tmp_path: Path) -> None:
             assert reply.body.strip().splitlines()[-2] == end, (path, reply.body)
 
 
-async def test_a_run_that_has_ended_refuses_every_command_alike_and_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_run_that_has_ended_refuses_every_command_alike_and_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
     async with serving(tmp_path) as served:
         run = await served.submit(task("a"))
         await served.until(run, "succeeded")

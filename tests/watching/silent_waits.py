@@ -74,7 +74,10 @@ class Watcher(logging.Handler):
                 else:
                     lines = [line for _, line in self._heard if f"run_waits run={run} " in line]
                     named = "unpause" if wait.cause is Cause.PAUSE else f" task={wait.task} "
-                    is_named = any(named in line for line in lines)
+                    # The task that asks says it for all who wait for the answer.
+                    is_named = any(
+                        named in line or (wait.question or named) in line for line in lines
+                    )
                     is_said = is_named or len(lines) >= 5  # of more, five are named
                 self.note(f"{wait.cause}: run {run}: {wait.task} {wait.what}", is_said=is_said)
         self.watch_runs(runtime)

@@ -17,8 +17,8 @@ def log_words(record: logging.LogRecord) -> str:
         return record.getMessage()
 
 
-def _run_waits(run: object, task: object, what: object, _: object, command: object) -> str:
-    return f"{task_name(str(task))} of {run} waits for {what}; end the wait with: {command}"
+def _run_waits(run: object, task: object, what: object, _: object, way_out: object) -> str:
+    return f"{task_name(str(task))} of {run} waits for {what}; {way_out}"
 
 
 def _journal_waits(path: object, seconds: float) -> str:

@@ -238,8 +238,8 @@ def _wait_words(group: Sequence[WaitReason], standing: FoundRun, journal: str) -
     if wait.question in standing.answered:
         goes_on = answered_words(standing.result, wait.question)
         return f"{wait.task} is answered: {standing.answered[wait.question]}; {goes_on}"
-    is_personal = wait.cause in (Cause.PERSON, Cause.PAUSE)
-    return f"{words}; end the wait with: {way_out(wait, journal)}" if is_personal else words
+    is_up_to_people = wait.lacks_worker or wait.cause in (Cause.PERSON, Cause.PAUSE)
+    return f"{words}; {way_out(wait, journal)}" if is_up_to_people else words
 
 
 def _waiting_name(wait: WaitReason) -> str:

@@ -92,6 +92,8 @@ class Shortage(Struct, frozen=True):
     want: float
     #: whose own cap it is; empty: the run's
     task: str = ""
+    #: of that cap, kept back for the answer
+    kept: float = 0.0
 
     def __str__(self) -> str:
         of = f"{self.limit}={self.whole:.12g}"
@@ -204,7 +206,9 @@ class Account:
         for name, cap, amount in self._caps(held, is_answer=is_answer):
             if amount > cap:
                 whole, more = getattr(self._limits, name), amount_of(name, want)
-                return Shortage(self, name, whole, cap - amount + more, more)
+                return Shortage(
+                    self, name, whole, cap - amount + more, more, kept=round(whole - cap, 9)
+                )
         return None if self._above is None else self._above.shortage(self._for_task, want)
 
     def apply(self, event: Event) -> None:

@@ -1,10 +1,11 @@
 """Questions to people: whether a word answers one, and what becomes of those that nobody answers."""
 
+import math
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from chargehand.decisions.budget import OVER_BUDGET, Shortage, amount_of
+from chargehand.decisions.budget import ANSWER_SHARE, OVER_BUDGET, Shortage, amount_of
 from chargehand.decisions.system_tasks import BUDGET
 from chargehand.decisions.task_graph import TaskNode
 from chargehand.facts.commands import Command, SetTimer
@@ -39,6 +40,8 @@ def budget_question(run: str, task: str, short: Shortage) -> Question:
     """Whether more may be spent; without an answer in time, nothing is."""
     cap = getattr(short.account.limits, short.limit)
     spent = {"limit": short.limit, "cap": cap, "spent": amount_of(short.limit, short.account.spent)}
+    if short.kept:
+        spent["kept"] = short.kept
     return Question(
         id=f"{run}:{task}:more",
         text=_asking_words(short, spent["spent"], cap),
@@ -52,7 +55,7 @@ def budget_question(run: str, task: str, short: Shortage) -> Question:
 
 def _asking_words(short: Shortage, spent: float, cap: float) -> str:
     """What was spent of what, what is asked, what to type, and what happens until then."""
-    limit, more = short.limit, max(2 * cap, max(cap, spent) + short.want)
+    limit, more = short.limit, max(2 * cap, _enough(short, max(cap, spent) + short.want))
     spent_words, cap_words = _amount(limit, spent), _amount(limit, cap)
     if limit != "money":
         spent_words = spent_words.partition(" ")[0]  # 9 of 9 calls
@@ -60,12 +63,23 @@ def _asking_words(short: Shortage, spent: float, cap: float) -> str:
     needs = (
         "" if limit == "calls" else f" The next call may need {want}, and {left} is left for it."
     )
+    kept = f", and {_amount(limit, short.kept)} kept for composing the answer" if short.kept else ""
     return (
-        f"The budget is used up: {spent_words} of {cap_words} spent.{needs} May the run spend more? "
+        f"The budget is used up: {spent_words} of {cap_words} spent{kept}.{needs} May the run spend more? "
         f"Type '{RAISE_TO}: {more:.12g}' (or another amount) to set the budget to {_amount(limit, more)} and go on. "
         f"Type '{STOP}' to get an answer made of what there is. "
         "Until somebody answers, the run waits and nothing new starts."
     )
+
+
+def _enough(short: Shortage, amount: float) -> float:
+    """A budget of which so much is left after what is kept back of it for the answer."""
+    if not short.kept:
+        return amount
+    if short.limit == "calls":
+        return amount + short.kept
+    whole = amount / (1 - ANSWER_SHARE)
+    return whole if short.limit == "money" else math.ceil(whole)
 
 
 def _amount(limit: str, amount: float) -> str:

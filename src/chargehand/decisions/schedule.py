@@ -354,6 +354,12 @@ class Schedule:
         return self._short is not None
 
     @property
+    def shortage_question(self) -> str:
+        """The id of the question whether more may be spent; empty if none is open."""
+        asked = None if self._short is None else self._short.question
+        return "" if asked is None else asked.id
+
+    @property
     def is_being_planned(self) -> bool:
         """Whether tasks may still be added to its first plan."""
         return self.status is None and not self._stop_reason and not self._is_sealed
@@ -387,7 +393,9 @@ class Schedule:
         if self._stop_reason:
             return "it is stopping"
         if self._request_of_run.approach is Approach.POOL:
-            return "it belongs to a pool, in which no process leads it and no model changes its plan"
+            return (
+                "it belongs to a pool, in which no process leads it and no model changes its plan"
+            )
         return "its answer is being composed already" if ANSWER in self.nodes else ""
 
     def policy_of(self, task: str) -> OnFailure | None:

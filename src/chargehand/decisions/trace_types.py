@@ -181,7 +181,7 @@ class QuestionSpan(Struct, forbid_unknown_fields=True):
 
     id: str
     task: str
-    #: what kind of question: plain, in_doubt, approval
+    #: what kind of question: plain, approval, in_doubt, failure, budget, plan
     about: str
     text: str
     asked_at: datetime

@@ -6,12 +6,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import ITEMS, is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState, items_of
 from chargehand.decisions.task_names import state_words
+from chargehand.decisions.worker_slots import TO_JOIN, TO_TAKE
 from chargehand.facts.plan import Task
 
 #: that are named; of more, how many there are
@@ -46,13 +48,19 @@ class WaitReason(Struct, frozen=True, kw_only=True):
     since_at: datetime | None = None
     #: when it is over at the latest, if that is known
     until_at: datetime | None = None
-    #: the id of the question, if a person's answer is what it waits for
+    #: the id of the question whose answer it waits for, also if another task asks it; empty if there is none
     question: str = ""
 
     @property
     def is_behind_work(self) -> bool:
         """Whether workers have other work to do first: then it does not stand still."""
         return self.cause is Cause.PLACE and self.what.startswith("a slot ")
+
+    @property
+    def lacks_worker(self) -> bool:
+        """Whether no worker that may take it is there, so that it waits until one is added."""
+        is_missing = self.what.startswith(TO_TAKE) or self.what.endswith(TO_JOIN)
+        return self.cause is Cause.PLACE and is_missing
 
     def words(self, others: int = 0) -> str:
         """As text, also for so many other tasks that wait for the same."""
@@ -64,7 +72,15 @@ class WaitReason(Struct, frozen=True, kw_only=True):
 
 
 def way_out(wait: WaitReason, journal: str = "") -> str:
-    """What ends this wait: a command, or a call in the program that leads a journal in memory."""
+    """How this wait ends: by a command, by a call in the program that leads the run, or by itself."""
+    if wait.lacks_worker:
+        return "end the wait with a worker that may take it, in the program that leads the run: await boss.join(worker)"
+    if wait.cause in (Cause.PERSON, Cause.PAUSE):
+        return f"end the wait with: {_command(wait, journal)}"
+    return "it goes on by itself"
+
+
+def _command(wait: WaitReason, journal: str) -> str:
     match wait.cause:
         case Cause.PERSON if wait.question:
             return _either(
@@ -72,11 +88,8 @@ def way_out(wait: WaitReason, journal: str = "") -> str:
             )
         case Cause.PAUSE:
             return _either(["unpause", wait.run], f"unpause({wait.run!r})", journal)
-        case Cause.PERSON:
-            return _either(["show", wait.run], f"look({wait.run!r})", journal)
         case _:
-            ended = ["cancel", wait.run, "--answer-now"]
-            return _either(ended, f"answer_now({wait.run!r})", journal)
+            return _either(["show", wait.run], f"look({wait.run!r})", journal)
 
 
 def _either(words: list[str], call: str, journal: str) -> str:
@@ -122,7 +135,8 @@ class Explainer:
             since_at = max(paused_at, node.since_at or paused_at)
             if self._schedule.is_short:
                 words = "a person to say whether more may be spent"
-                return self._wait(node, Cause.PERSON, words, since_at)
+                short = self._wait(node, Cause.PERSON, words, since_at)
+                return replace(short, question=self._schedule.shortage_question)
             return self._wait(node, Cause.PAUSE, "its run, which is paused", since_at)
         match node.state:
             case TaskState.WAITING:

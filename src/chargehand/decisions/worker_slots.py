@@ -21,6 +21,8 @@ from chargehand.facts.argument_checks import amount, count
 #: an attempt: run, task, number
 Key: TypeAlias = tuple[str, str, int]
 
+#: what is said of a task that nobody takes until a worker is added
+TO_JOIN, TO_TAKE = "to join the pool", "a worker to take it"
 #: of workers in an explanation
 MOST_NAMES = 4
 
@@ -278,9 +280,9 @@ class WorkerSlots:
         """In words, why nobody can take what calls for this now; empty if somebody can."""
         able = self._able.get(target, [])
         if not able:
-            return f"a {target} to join the pool"
+            return f"a {target} {TO_JOIN}"
         if all(worker.is_draining for worker in able):
-            return f"a worker to take it; nothing new goes to {_names(able)}"
+            return f"{TO_TAKE}; nothing new goes to {_names(able)}"
         if all(worker.is_resting for worker in able):
             return self._waiting_for_breakers(able)
         if not any(worker.has_room for worker in able):

@@ -63,7 +63,9 @@ class GateMiss(Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.value is None and self.metric == "cost":
-            return f"{self.crew}: cost is in the gate, and no price list knows a model that was asked"
+            return (
+                f"{self.crew}: cost is in the gate, and no price list knows a model that was asked"
+            )
         if self.value is None:
             return f"{self.crew}: {self.metric} is in the gate, and no case measures it"
         is_low = self.bound.min is not None and self.value < self.bound.min

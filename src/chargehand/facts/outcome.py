@@ -110,7 +110,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
 
     id: str
     text: str
-    #: what kind of question: plain, approval, in_doubt, failure, budget
+    #: what kind of question: plain, approval, in_doubt, failure, budget, plan
     about: str = "plain"
     #: empty: any text will do
     choices: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     task: str = ""
     #: its id
     question: str = ""
-    #: what kind of question: plain, approval, in_doubt
+    #: what kind of question: plain, approval, in_doubt, failure, budget, plan
     about: str = ""
     #: none: any text answers it
     choices: tuple[str, ...] = ()

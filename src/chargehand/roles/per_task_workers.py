@@ -145,9 +145,10 @@ class Factory:
             return made.work(resources)
 
         async def perform(brief: Brief) -> Outcome:
+            # Not tried again: the same brief makes the same worker, as wrong as this one.
             try:
                 work = made_for(brief)
-            except UsageError as error:  # the same brief makes the same worker, as wrong as this one
+            except UsageError as error:
                 raise WorkerError(f"factory {self.name!r}: {error}", kind="denied") from error
             return await work(brief)
 

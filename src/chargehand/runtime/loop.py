@@ -344,9 +344,7 @@ class Runtime:
         #: made when something may wait: most runs end before
         self._warnings: WaitWarnings | None = None
         self._alarm = Alarm(clock, self._wake)
-        self._command_inbox = CommandInbox(
-            journal, parts.roster, clock, self, parts.refuse_unkept
-        )
+        self._command_inbox = CommandInbox(journal, parts.roster, clock, self, parts.refuse_unkept)
         self._task = self.loop.create_task(self._work(), name="chargehand runtime")
 
     @property

@@ -98,6 +98,8 @@ class WaitWarnings:
             # A provider that is waited for is named by the models themselves, once for all tasks.
             if wait is None or wait.cause is Cause.PROVIDER or self._key(wait) in self._said:
                 continue
+            if wait.question and node.question is None:
+                continue  # the task that asks says so for all
             if not (self._kernel.busy and wait.is_behind_work):
                 yield wait
 
@@ -105,7 +107,7 @@ class WaitWarnings:
         self._said.add(self._key(wait))
         until = "" if wait.until_at is None else f" until={wait.until_at:%Y-%m-%dT%H:%M:%SZ}"
         log.warning(
-            "run_waits run=%s task=%s for=%r%s; end the wait with: %s",
+            "run_waits run=%s task=%s for=%r%s; %s",
             *(wait.run, wait.task, wait.what, until, way_out(wait, self._place)),
         )
 

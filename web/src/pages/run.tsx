@@ -294,18 +294,19 @@ function NoPlan({ model }: { model: RunModel }) {
         </a>
       </Empty>
     );
-  if (model.isOver)
+  if (model.isOver) {
+    const isRefused = [...model.questions.values()].some((question) => question.kind === "plan");
     return (
-      <Empty
-        title={
-          [...model.questions.values()].some((question) => question.kind === "plan")
-            ? "The plan was not approved"
-            : "This run had no plan"
-        }
-      >
+      <Empty title={isRefused ? "The plan was not approved" : "This run had no plan"}>
         <p>{oneLine(model.run.reason, 300)}</p>
+        {isRefused ? (
+          <a class="button plain" href={href("plan", model.run.id)}>
+            Look at the plan
+          </a>
+        ) : null}
       </Empty>
     );
+  }
   return (
     <Empty
       title={

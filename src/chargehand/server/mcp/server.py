@@ -202,14 +202,30 @@ def _app(server: MCPServer[None], host: str, token: str) -> ASGIApp:
 def _heeding_signals(then: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Have `then` called in the event loop for SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
-    signs = (signal.SIGINT, signal.SIGTERM)
-    for sign in signs:
+    for sign in _HEEDED:
         loop.add_signal_handler(sign, then, sign)
+    _heeding.append(loop)
     try:
         yield
     finally:
-        for sign in signs:
+        _heeding.remove(loop)
+        for sign in _HEEDED:
             loop.remove_signal_handler(sign)
+
+
+def _leave_to_the_parent() -> None:
+    """In a forked copy: a signal to it would wake the parent's event loop, whose socket it shares."""
+    if _heeding:
+        _heeding.clear()
+        signal.set_wakeup_fd(-1)
+        for sign in _HEEDED:
+            signal.signal(sign, signal.SIG_DFL)
+
+
+_HEEDED = (signal.SIGINT, signal.SIGTERM)
+_heeding: list[asyncio.AbstractEventLoop] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _die_by(sign: signal.Signals) -> None:
