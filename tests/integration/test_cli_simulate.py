@@ -110,6 +110,21 @@ def test_past_runs_in_the_journal_teach_lengths_and_prices() -> None:
     assert content["seconds"]["p95"] < 30
 
 
+def test_past_runs_of_a_model_of_unknown_price_teach_no_price() -> None:
+    @ch.worker("reader", "Reads")
+    async def reader(brief: ch.Brief) -> str:
+        return "read"
+
+    writer = ch.Worker("writer", "Writes", model=ch.ScriptedModel(["a letter"]))
+
+    async def main() -> None:
+        async with ch.Supervisor([reader, writer], journal="runs.db") as boss:
+            await boss.run(PLAN)
+
+    asyncio.run(main())
+    assert told("--journal", "runs.db")["unpriced"] == ["writer"]
+
+
 def test_the_same_seed_says_the_same() -> None:
     assert told("--seed", "7") == told("--seed", "7")
     assert told("--seed", "7") != told("--seed", "8")

@@ -75,7 +75,9 @@ class AccessTokens:
 
     def __init__(self, path: Path | None, given: str = "") -> None:
         if path is not None:
-            refuse_special_file(path)  # first: `.` and `/` have no name, so that nothing can lie beside them
+            refuse_special_file(
+                path
+            )  # first: `.` and `/` have no name, so that nothing can lie beside them
         self.path = path
         self._given: tuple[Grant, ...] = ()
         self._grants: tuple[Grant, ...] = ()
