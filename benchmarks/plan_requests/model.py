@@ -3,7 +3,7 @@
 import os
 
 from chargehand.errors import UsageError
-from chargehand.models.local import LocalModel
+from chargehand.models.in_process_model import LocalModel
 
 PATH = os.environ.get("CHARGEHAND_SMALL_MODEL", "")
 if not PATH:

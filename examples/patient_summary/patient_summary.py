@@ -29,7 +29,7 @@ from chargehand.documents import (
     cited,
     task_results,
 )
-from chargehand.presentation.script_questions import (
+from chargehand.presentation.ask_at_terminal import (
     answer_questions,
     ask_at_terminal,
     waiting_lines,

@@ -14,7 +14,7 @@ import chargehand as ch
 from chargehand.errors import JournalUnfit, JournalVersion
 from chargehand.facts.events import KINDS
 from chargehand.journal import hash_chain as chain
-from chargehand.journal import sqlite_transaction as sheet
+from chargehand.journal import sqlite_group_commit as sheet
 from chargehand.journal.leases import SERVED_FORMAT
 from tests.corpus import make
 

@@ -17,7 +17,7 @@ from chargehand import testing as kit
 from chargehand.documents import Document, FigureCheck
 from chargehand.evaluation import evaluate_sync, load_suite
 from chargehand.models.written import WrittenModel
-from chargehand.presentation.script_questions import answer_questions
+from chargehand.presentation.ask_at_terminal import answer_questions
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 #: elements of HTML that have no end

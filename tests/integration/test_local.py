@@ -34,7 +34,7 @@ from chargehand.models.base import (
     system,
     user,
 )
-from chargehand.models.local import LocalModel, open_model
+from chargehand.models.in_process_model import LocalModel, open_model
 from chargehand.models.model_files import KNOWN, Weights, cache_folder, get_model, path_of
 from chargehand.models.open_model import open_model as open_any
 from chargehand.models.tool_call_emulation import form_for, read_form

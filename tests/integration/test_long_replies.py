@@ -15,7 +15,7 @@ from chargehand.roles.aggregate.answer_claims import SourceMarks
 from chargehand.roles.aggregate.answer_stream import AnswerStream, JsonMemberStream
 from chargehand.roles.aggregate.draft_parser import Draft
 from chargehand.roles.partial_json import PartialJson
-from chargehand.roles.plan_schema import Bounds, read_draft
+from chargehand.roles.plan_drafts import Bounds, read_draft
 from chargehand.roles.roster import Roster
 from chargehand.roles.tool_loop import MOST_CALLS, REPEATS
 from tests.guide.conftest import make_plan, make_task

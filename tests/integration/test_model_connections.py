@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chargehand.errors import ModelGarbled, ModelTooSlow, ModelUnreachable
-from chargehand.models import http_client as http
+from chargehand.models import http_transport as http
 from chargehand.models.base import Model, ModelReply, ModelRequest, user
 from chargehand.models.connection_settings import ModelTimeouts
 from chargehand.models.open_model import open_model

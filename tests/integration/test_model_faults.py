@@ -603,7 +603,7 @@ async def test_d7_only_model_errors_escape_whatever_the_bytes(
 async def test_a_reply_without_end_is_given_up(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
-    monkeypatch.setattr("chargehand.models.http_client.LARGEST_REPLY", 100_000)
+    monkeypatch.setattr("chargehand.models.http_transport.LARGEST_REPLY", 100_000)
     model = opened(protocol, server.url)
     for content in (b'{"x":"' + b"x" * 300_000, b"data: " + b"x" * 300_000):
         server.say(Body(content=content))
@@ -614,7 +614,7 @@ async def test_a_reply_without_end_is_given_up(
 async def test_a_reply_that_unpacks_without_end_is_given_up(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
-    monkeypatch.setattr("chargehand.models.http_client.LARGEST_REPLY", 1_000_000)
+    monkeypatch.setattr("chargehand.models.http_transport.LARGEST_REPLY", 1_000_000)
     bomb = gzip.compress(b"data: " + b"x" * 20_000_000)
     server.say(Body(content=bomb, headers={"Content-Encoding": "gzip"}))
     with pytest.raises(ModelGarbled, match="larger than"):

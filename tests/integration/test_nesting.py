@@ -91,7 +91,7 @@ async def test_the_task_its_inputs_and_its_rule_are_what_is_asked_below() -> Non
     asked: list[str] = []
 
     def plan_for(brief: ch.Brief) -> ch.Plan:
-        from chargehand.supervisor.nested_runs import request_from
+        from chargehand.supervisor.nested_requests import request_from
 
         asked.append(str(request_from(brief)))
         return plan_of("leaf")

@@ -11,11 +11,11 @@ from pathlib import Path
 from pydantic import BaseModel
 
 import chargehand as ch
-from chargehand.presentation.script_questions import answer_questions, waiting_lines
+from chargehand.presentation.ask_at_terminal import answer_questions, waiting_lines
 
 SCRIPT = """
 import chargehand as ch
-from chargehand.presentation.script_questions import answer_questions
+from chargehand.presentation.ask_at_terminal import answer_questions
 
 @ch.worker("painter", "Paints a wall")
 async def paint(brief: ch.Brief) -> str:
@@ -82,7 +82,7 @@ def test_a_question_without_an_answer_stays_open_with_the_command_that_answers_i
 def test_the_commands_that_are_printed_for_a_waiting_run_continue_it(tmp_path: Path) -> None:
     (tmp_path / "crew.py").write_text(SCRIPT.partition("task =")[0])
     code = "import sys; sys.path.insert(0, '.'); import crew; from pathlib import Path\n" + (
-        "from chargehand.presentation.script_questions import waiting_lines\n"
+        "from chargehand.presentation.ask_at_terminal import waiting_lines\n"
         "import chargehand as ch\n"
         "boss = ch.Supervisor([crew.paint], journal=Path('runs.db'))\n"
         "task = ch.Task(id='wall', description='Paint the wall', worker='painter')\n"

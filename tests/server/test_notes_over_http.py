@@ -6,7 +6,7 @@ import chargehand as ch
 from chargehand.facts.value import Value
 from chargehand.roles.board import BriefBoard
 from chargehand.server.http.access_tokens import Scope
-from chargehand.server.http.note_routes import MOST_CONTENT
+from chargehand.server.http.board_note_routes import MOST_CONTENT
 from tests.server.conftest import Served, serving, task
 
 

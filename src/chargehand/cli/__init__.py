@@ -35,7 +35,7 @@ COMMANDS = {
     "status": ("status", "List unfinished runs and what they are waiting for."),
     "show": ("runs", "Show the state of a run: tasks, answer, open questions."),
     "trace": ("runs", "Print everything that happened in a run, as a tree or JSON."),
-    "talk": ("talk", "Print the messages of a group conversation."),
+    "talk": ("group_messages", "Print the messages of a group conversation."),
     "notes": ("board", "Print the notes on the board of a run."),
     "blocks": ("board", "Print the blocks on the board of a run."),
     "answer": ("run_control", "Answer a question that a run has asked."),
@@ -132,7 +132,7 @@ class _Warnings(logging.Handler):
     last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from chargehand.cli.log_words import log_words  # here: most commands warn of nothing
+        from chargehand.cli.log_messages import log_words  # here: most commands warn of nothing
 
         _Warnings.last = log_words(record)
         say(f"chargehand: {_Warnings.last}")

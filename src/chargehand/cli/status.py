@@ -21,8 +21,8 @@ from chargehand.cli.options import (
     with_resume_words,
 )
 from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom, Trouble
+from chargehand.decisions.display_names import asker_name, task_name
 from chargehand.decisions.schedule import RunState
-from chargehand.decisions.task_names import asker_name, task_name
 from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from chargehand.decisions.display_names import SUPERVISOR, task_name, worker_name
 from chargehand.decisions.speedup import kept_steps, kept_time
 from chargehand.decisions.system_tasks import is_system_task
-from chargehand.decisions.task_names import SUPERVISOR, task_name, worker_name
 from chargehand.decisions.text_format import counted, spent_in_words, table, time_in_words
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, NestingLevel, StepKind, StepSpan

@@ -1,7 +1,7 @@
 """Finished documents from a run: Markdown and HTML with tables, charts, sources, and figures that are checked."""
 
-from chargehand.documents.citations import cited
-from chargehand.documents.document import (
+from chargehand.documents.cited_figures import cited
+from chargehand.documents.document_sections import (
     BarChart,
     Bullets,
     Callout,

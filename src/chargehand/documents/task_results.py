@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from chargehand.documents.document import Block, Bullets, Cell, Paragraph, Section, Table
+from chargehand.documents.document_sections import Block, Bullets, Cell, Paragraph, Section, Table
 from chargehand.presentation.plain_text import one_line
 from chargehand.result import RunResult, TaskResult
 

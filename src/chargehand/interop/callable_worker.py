@@ -10,7 +10,7 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError, WorkerError
 from chargehand.interop.agent_worker import AgentOptions
 from chargehand.roles.function_worker import FunctionWorker, Work
-from chargehand.supervisor.nested_runs import words_from
+from chargehand.supervisor.nested_requests import words_from
 
 _NOTHING = Parameter.empty
 _NAMED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

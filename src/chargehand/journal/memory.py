@@ -65,7 +65,12 @@ from chargehand.journal.local_stream_owners import (
     StreamOwners,
     refuse_second_owner,
 )
-from chargehand.journal.stream_copies import check_chain, keys_to_add, rows_to_add, rows_to_restore
+from chargehand.journal.stream_transfer import (
+    check_chain,
+    keys_to_add,
+    rows_to_add,
+    rows_to_restore,
+)
 
 #: of the entries of boards, which are not chained here
 _NO_AUTHOR = ""

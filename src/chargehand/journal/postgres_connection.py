@@ -20,7 +20,7 @@ from chargehand.errors import (
     UsageError,
 )
 from chargehand.journal.dsn import place_of, refuse_bad_port
-from chargehand.journal.postgres_transaction import POSTGRES
+from chargehand.journal.postgres_group_commit import POSTGRES
 
 if TYPE_CHECKING:
     from asyncpg import Connection

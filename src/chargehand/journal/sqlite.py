@@ -47,9 +47,9 @@ from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
 from chargehand.journal.sqlite_errors import short
 from chargehand.journal.sqlite_file import JournalFile
+from chargehand.journal.sqlite_group_commit import Append, Transaction
 from chargehand.journal.sqlite_run_deletion import SqliteStorage
 from chargehand.journal.sqlite_streams import SqliteStreams
-from chargehand.journal.sqlite_transaction import Append, Transaction
 from chargehand.journal.sqlite_writer import Writer
 from chargehand.journal.storage_check import real_path
 

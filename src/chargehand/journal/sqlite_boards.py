@@ -47,7 +47,7 @@ from chargehand.journal.hash_chain import draft, entry_hash, seal
 from chargehand.journal.reader import EventSource, EventWalk, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import damaged
-from chargehand.journal.sqlite_transaction import (
+from chargehand.journal.sqlite_group_commit import (
     MANY_NOTES,
     HeadRow,
     Transaction,

@@ -9,10 +9,10 @@ from chargehand.journal.reader import EventSource, EventWalk, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
 from chargehand.journal.sqlite_errors import damaged
+from chargehand.journal.sqlite_group_commit import HeadRow, Transaction
 from chargehand.journal.sqlite_run_deletion import revive
-from chargehand.journal.sqlite_transaction import HeadRow, Transaction
 from chargehand.journal.sqlite_writer import Writer
-from chargehand.journal.stream_copies import (
+from chargehand.journal.stream_transfer import (
     check_chain,
     keys_to_add,
     rows_to_add,

@@ -14,7 +14,7 @@ from chargehand.facts.lone_surrogates import without_escaped_surrogates
 from chargehand.facts.outcome import MOST_TOLD, Usage
 from chargehand.models import base
 from chargehand.models.connection_settings import Access
-from chargehand.models.http_client import ModelEndpoint
+from chargehand.models.http_transport import ModelEndpoint
 from chargehand.models.provider_errors import Filtered, complaint_of, failure_of, garbled
 
 P = ParamSpec("P")

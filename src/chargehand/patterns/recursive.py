@@ -29,11 +29,11 @@ from chargehand.result import RunResult
 from chargehand.roles.function_worker import Where, check_words
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import DurableModelCaller, ask_for, refuse_unusable
-from chargehand.roles.plan_schema import faults_in_words
+from chargehand.roles.plan_drafts import faults_in_words
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import ModelChoice, Resources, check_model
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.nested_runs import words_from
+from chargehand.supervisor.nested_requests import words_from
 
 NAME, DESCRIPTION = "solver", "Does a task of any size itself, or divides it and puts it together"
 MOST_PARTS = 6

@@ -6,8 +6,8 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from chargehand.decisions.display_names import SUPERVISOR, THE_RUN, asker_name, system_task_words
 from chargehand.decisions.task_graph import TaskState
-from chargehand.decisions.task_names import SUPERVISOR, THE_RUN, asker_name, system_task_words
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import RunStatus
 from chargehand.facts.failure_policy import ABOUT_BUDGET

@@ -6,11 +6,11 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
+from chargehand.decisions.display_names import asker_name, state_words, system_task_words, task_name
 from chargehand.decisions.report import LEAST_SPEEDUP, is_idle_worth_telling
 from chargehand.decisions.rule_answer import IN_PART
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
-from chargehand.decisions.task_names import asker_name, state_words, system_task_words, task_name
 from chargehand.facts import events
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event

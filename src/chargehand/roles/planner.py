@@ -18,8 +18,7 @@ from chargehand.models.base import ModelRequest, system, user
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.material import MaterialWords, reach_of, remembered_material, seen_by_planner
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
-from chargehand.roles.plan_review import reviewed_plan
-from chargehand.roles.plan_schema import (
+from chargehand.roles.plan_drafts import (
     NO_MORE,
     Bounds,
     WrittenPlan,
@@ -28,6 +27,7 @@ from chargehand.roles.plan_schema import (
     plan_schema,
     refuse_unserved,
 )
+from chargehand.roles.plan_review import reviewed_plan
 from chargehand.roles.prompts import prompt
 from chargehand.roles.replanner import replan
 from chargehand.roles.request_router import route

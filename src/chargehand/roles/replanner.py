@@ -12,7 +12,7 @@ from chargehand.facts.events import PlanAmended, RunRequested
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Check, Plan, Reach, Task
 from chargehand.models.base import Turn, system, user
-from chargehand.roles import plan_schema
+from chargehand.roles import plan_drafts
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.json_output import one_of, record
 from chargehand.roles.material import blocks_of, reach_of, remembered_material
@@ -53,7 +53,7 @@ async def replan(
     async def written(notes: Sequence[str] = ()) -> PlanAmended:
         request = with_notes(requested.request, notes)
         wanted = asked(request, earlier.read(), requested.shape)
-        draft = await plan_schema.drafted(
+        draft = await plan_drafts.drafted(
             DurableModelCaller(brief, resources),
             change.prompt,
             change.turns(resources, f"{told.fenced}{wanted}{situation.in_words()}"),
@@ -100,10 +100,10 @@ class _Change:
         self._is_steered = is_steered
         self._seat = seat
         self._situation = situation
-        self._bounds = plan_schema.Bounds(seat.roster, requested.limits)
+        self._bounds = plan_drafts.Bounds(seat.roster, requested.limits)
         used = of_plan(seat.live_run.schedule.nodes)
-        room = min(requested.limits.tasks - len(used), plan_schema.MOST)
-        self._ids = plan_schema.fresh_ids(room, used)
+        room = min(requested.limits.tasks - len(used), plan_drafts.MOST)
+        self._ids = plan_drafts.fresh_ids(room, used)
         #: the files and tables that each worker can reach
         self.reach: Mapping[str, Reach] = {}
 
@@ -112,7 +112,7 @@ class _Change:
         if not self._ids and not self._is_steered:
             return f"there is no room for further tasks ({self._bounds.limits.tasks} are the cap)"
         faults = self._seat.live_run.schedule.check_amendment(
-            self.event(plan_schema.WrittenPlan(tasks=[]))
+            self.event(plan_drafts.WrittenPlan(tasks=[]))
         )
         return next((fault.message for fault in faults if fault.kind in _POINTLESS), "")
 
@@ -127,7 +127,7 @@ class _Change:
             reason={"type": "string", "description": "what is done otherwise now, and why"},
             replaced={"type": "array", "items": one_of(lost)},
             **(removed if self._is_steered else {}),
-            tasks=plan_schema.tasks_schema(self._bounds, self._ids, [*usable, *self._ids]),
+            tasks=plan_drafts.tasks_schema(self._bounds, self._ids, [*usable, *self._ids]),
         )
 
     def turns(self, resources: Resources, data: str) -> Sequence[Turn]:
@@ -140,7 +140,7 @@ class _Change:
         )
         return system(words), user(f"Plan what is to be done now.\n{data}")
 
-    def event(self, written: plan_schema.WrittenPlan) -> PlanAmended:
+    def event(self, written: plan_drafts.WrittenPlan) -> PlanAmended:
         return PlanAmended(
             version=self._situation.version + 1,
             added=tuple(each.task for each in written.tasks),
@@ -152,12 +152,12 @@ class _Change:
             at=self._seat.now(),
         )
 
-    def changes(self, written: plan_schema.WrittenPlan) -> bool:
+    def changes(self, written: plan_drafts.WrittenPlan) -> bool:
         """Whether it comes to any change of the plan."""
         change = self.event(written)
         return bool(change.added or change.removed)
 
-    def faults_in(self, written: plan_schema.WrittenPlan) -> list[Fault]:
+    def faults_in(self, written: plan_drafts.WrittenPlan) -> list[Fault]:
         """All that speaks against this change; nothing does if it changes nothing."""
         if not self.changes(written):
             return []

@@ -9,7 +9,7 @@ from chargehand.facts.outcome import NOTHING_DONE, Done, Outcome
 from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
-from chargehand.roles import plan_schema
+from chargehand.roles import plan_drafts
 from chargehand.roles.data_fences import asked
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller, ask_for
@@ -53,7 +53,7 @@ async def next_step(
         return Done(gaps=(f"no further step was chosen: Limits(tasks={cap}) is reached",))
     earlier = await seat.bring(requested.earlier)
     caller = DurableModelCaller(brief, resources)
-    (id_,) = plan_schema.fresh_ids(1, schedule.nodes)
+    (id_,) = plan_drafts.fresh_ids(1, schedule.nodes)
 
     def change(chosen: Any) -> PlanAmended:
         return PlanAmended(
@@ -70,7 +70,7 @@ async def next_step(
             return None
         faults = schedule.check_amendment(change(chosen))
         return _objection_to(chosen, situation) or (
-            plan_schema.faults_in_words(faults) if faults else None
+            plan_drafts.faults_in_words(faults) if faults else None
         )
 
     chosen = await ask_for(
@@ -84,13 +84,13 @@ async def next_step(
         brief.progress(f"no further step: {chosen['why']}")
         return NOTHING_DONE
     written = await seat.propose(change(chosen))
-    return plan_schema.NO_MORE if written is None else NOTHING_DONE
+    return plan_drafts.NO_MORE if written is None else NOTHING_DONE
 
 
 def _turns(
     resources: Resources, roster: Roster, request: str, earlier: Value | None, situation: RunSummary
 ) -> tuple[Turn, Turn]:
-    words = prompt("step", resources.prompts, roster=plan_schema.describe_roster(roster))
+    words = prompt("step", resources.prompts, roster=plan_drafts.describe_roster(roster))
     before = None if earlier is None else earlier.read()
     used = dict.fromkeys(task.worker for task in situation.tasks)
     left = [worker.name for worker in roster if worker.name not in used]
@@ -123,4 +123,4 @@ def _objection_to(chosen: Any, situation: RunSummary) -> str | None:
     for task in situation.done:
         if (task.worker, task.description.casefold()) == (chosen["next"], words.casefold()):
             return f"{task.id} has done exactly this. Go on from its result, or finish."
-    return plan_schema.objection_to_task(words)
+    return plan_drafts.objection_to_task(words)

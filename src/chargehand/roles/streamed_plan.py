@@ -18,7 +18,7 @@ from chargehand.facts.events import Event, PlanOpened, PlanSealed, TaskAdded
 from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Strategy, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, user
-from chargehand.roles import plan_schema as schemas
+from chargehand.roles import plan_drafts as schemas
 from chargehand.roles.data_fences import request_again
 from chargehand.roles.json_output import record
 from chargehand.roles.model_calls import REPAIRS, DurableModelCaller, refuse_unusable

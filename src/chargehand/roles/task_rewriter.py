@@ -20,7 +20,7 @@ from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.json_output import record
 from chargehand.roles.material import blocks_of, reach_of, remembered_material
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
-from chargehand.roles.plan_schema import objection_to_task
+from chargehand.roles.plan_drafts import objection_to_task
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.run_so_far import remembered

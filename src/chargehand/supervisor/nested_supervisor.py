@@ -15,7 +15,7 @@ from chargehand.result import RunResult
 from chargehand.roles.resources import Resources
 from chargehand.runtime import Runtime
 from chargehand.supervisor.config import SupervisorConfig
-from chargehand.supervisor.nested_runs import origin_of, outcome_from, terms_for
+from chargehand.supervisor.nested_requests import origin_of, outcome_from, terms_for
 from chargehand.supervisor.requests import RunParent
 from chargehand.supervisor.run_start import RunStart
 

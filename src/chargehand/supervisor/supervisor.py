@@ -56,7 +56,7 @@ from chargehand.runtime import Runtime
 from chargehand.runtime.command_inbox import submit_mail
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
 from chargehand.supervisor.crew_advertisement import CrewOffer, peers_of
-from chargehand.supervisor.nested_runs import request_from
+from chargehand.supervisor.nested_requests import request_from
 from chargehand.supervisor.nested_supervisor import work_below
 from chargehand.supervisor.periodic_prune import pruning
 from chargehand.supervisor.requests import QuestionPolicy, RequestBuilder, RunOptions

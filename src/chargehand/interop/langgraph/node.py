@@ -26,7 +26,7 @@ from chargehand.presentation.run_listener import RunListener, is_about_people
 from chargehand.result import RunResult
 from chargehand.roles.data_fences import words_of
 from chargehand.supervisor import Run, Supervisor
-from chargehand.supervisor.nested_runs import outcome_from
+from chargehand.supervisor.nested_requests import outcome_from
 from chargehand.supervisor.requests import RunOptions, run_id
 
 #: of the notes on a run's board that say what was put to the users of the graph

@@ -30,7 +30,7 @@ from chargehand.interop.langgraph.read_state import MESSAGES, found_in, has
 from chargehand.models.http_adapter import usage_of as usage_told
 from chargehand.roles.data_fences import words_of
 from chargehand.roles.resources import Resources
-from chargehand.supervisor.nested_runs import words_from
+from chargehand.supervisor.nested_requests import words_from
 
 INTERRUPT = "__interrupt__"
 #: the only key of a state that is no mapping

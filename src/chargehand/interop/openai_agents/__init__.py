@@ -15,7 +15,7 @@ from chargehand.interop.agent_worker import (
 )
 from chargehand.interop.attempt_bridge import AttemptBridge
 from chargehand.roles.resources import Resources
-from chargehand.supervisor.nested_runs import words_from
+from chargehand.supervisor.nested_requests import words_from
 
 if TYPE_CHECKING:
     from agents import Agent, RunConfig

@@ -39,7 +39,7 @@ from chargehand.patterns.groups.shared_blocks import GroupBoard, shown
 from chargehand.roles.board import BriefBoard
 from chargehand.roles.function_worker import Where
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
-from chargehand.roles.plan_schema import NO_MORE, fresh_ids
+from chargehand.roles.plan_drafts import NO_MORE, fresh_ids
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.run_so_far import remembered
 from chargehand.roles.system_task_context import PlanningContext

@@ -12,11 +12,11 @@ from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
 from chargehand.roles.aggregate.answer_stream import AnswerStream
+from chargehand.roles.aggregate.answer_writer import Merger
 from chargehand.roles.aggregate.best_result import Selector
 from chargehand.roles.aggregate.context_limit import LimitedModelCaller, clipped, context_of
 from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults, gather
-from chargehand.roles.aggregate.written_answer import Merger
 from chargehand.roles.data_fences import with_notes, words_of
 from chargehand.roles.json_output import objection_to
 from chargehand.roles.model_calls import DurableModelCaller

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from chargehand.decisions.deadlines import CANCELLED
+from chargehand.decisions.display_names import worker_name
 from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.plan_edit_change import is_editable
@@ -24,7 +25,6 @@ from chargehand.decisions.system_tasks import (
 )
 from chargehand.decisions.taint_sources import sources_in
 from chargehand.decisions.task_graph import Membership, TaskNode, TaskState, ranks_of
-from chargehand.decisions.task_names import worker_name
 from chargehand.decisions.trace_types import AttemptSpan
 from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import Limits

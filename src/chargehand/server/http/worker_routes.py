@@ -19,7 +19,7 @@ from chargehand.server.http.api_context import ApiContext, Caller, CrewAdmin
 from chargehand.server.http.error_bodies import Refusal, json_response
 from chargehand.server.http.openapi_schemas import returns
 from chargehand.server.http.run_cache import RunRecord
-from chargehand.server.http.server_routes import model_of
+from chargehand.server.http.session_routes import model_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import CrewOffer, offer_of
 

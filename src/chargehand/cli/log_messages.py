@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from chargehand.decisions.task_names import task_name
+from chargehand.decisions.display_names import task_name
 
 
 def log_words(record: logging.LogRecord) -> str:

@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 
 from chargehand.documents import block_checks
 from chargehand.documents.charts import NOT_FOUND, bar_chart_svg, line_chart_svg
-from chargehand.documents.prose import markdown_line, prose_html, prose_markdown
+from chargehand.documents.safe_markdown import markdown_line, prose_html, prose_markdown
 from chargehand.documents.sourced_figures import Figure, FigureCheck, shown_value
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
