@@ -107,7 +107,7 @@ def question_about(
     is_timed = terms is not None and terms.patience is not None
     return Question(
         id=f"{run}:{node.task.id}:failed-{node.attempt}",
-        text=f"{told}\nWhat is to become of it?",
+        text=f"{told}\nWhat should happen to the task?",
         about=ABOUT_FAILURE,
         choices=(TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP),
         default=GIVE_UP if is_timed else None,
