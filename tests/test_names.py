@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "chargehand"
 
 #: modules whose name ends in -ing because the field calls it so
 TERMS = {"hedging", "routing", "streaming", "testing"}
+#: a function has fewer lines than this
 LONGEST_FUNCTION = 60
 
 
@@ -36,16 +37,13 @@ def verb_modules(package: Path) -> list[str]:
 
 
 def long_functions(package: Path) -> list[str]:
-    """Functions with a body of more lines than fit on a screen.
-
-    The signature does not count: a constructor that takes 25 options by name needs a line for each.
-    """
+    """Functions with more lines than fit on a screen, signature and docstring included; decorators do not count."""
     return [
         f"{module}:{node.lineno} {node.name} has {length} lines"
         for module, tree in _modules(package)
         for node in ast.walk(tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and (length := _end(node) - node.body[0].lineno + 1) > LONGEST_FUNCTION
+        and (length := _end(node) - node.lineno + 1) >= LONGEST_FUNCTION
     ]
 
 
@@ -62,7 +60,7 @@ def test_the_package_keeps_the_rule(rule: object) -> None:
 def test_what_is_planted_is_found(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("class Gate:\n    pass\n")
     (tmp_path / "leading.py").write_text("class Gate:\n    pass\n")
-    (tmp_path / "routing.py").write_text("def long():\n" + "    print()\n" * (LONGEST_FUNCTION + 1))
+    (tmp_path / "routing.py").write_text("def long():\n" + "    print()\n" * (LONGEST_FUNCTION - 1))
     assert shared_class_names(tmp_path) == ["Gate: leading.py, one.py"]
     assert verb_modules(tmp_path) == ["leading.py"]
-    assert long_functions(tmp_path) == ["routing.py:1 long has 61 lines"]
+    assert long_functions(tmp_path) == ["routing.py:1 long has 60 lines"]

@@ -107,7 +107,7 @@ def showing_options(command: Any) -> Any:
 
 
 def request_options(command: Any) -> Any:
-    """What is to be done, by whom, and within what limits."""
+    """What to do, with which workers, within which limits."""
     options = (
         click.option(
             "--plan",
@@ -125,6 +125,34 @@ def request_options(command: Any) -> Any:
             "written; whole: write the whole plan first; route: give the request to one worker; steps: choose the "
             "next worker after each result.",
         ),
+        _limit_options,
+        click.option(
+            "--priority",
+            type=int,
+            default=0,
+            metavar="N",
+            help="Priority of the run; larger is more urgent. Default: 0. It is stored with the run and counts among "
+            "all runs of the process that leads it, such as `chargehand serve`. A command that leads its run itself "
+            "leads no other runs.",
+        ),
+        click.option(
+            "--after", metavar="RUN", callback=stated, help="Follow up on the answer of this run."
+        ),
+        click.option(
+            "--reuse",
+            metavar="RUN",
+            callback=stated,
+            help="Reuse the results of this run where nothing has changed.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _limit_options(command: Any) -> Any:
+    """The deadline and the budget of the run."""
+    options = (
         click.option(
             "--deadline",
             metavar="TIME",
@@ -144,24 +172,6 @@ def request_options(command: Any) -> Any:
             default="stop",
             help="What to do when the budget is used up. stop (default): answer from the results so far; ask: ask a "
             "person whether to raise it.",
-        ),
-        click.option(
-            "--priority",
-            type=int,
-            default=0,
-            metavar="N",
-            help="Priority of the run; larger is more urgent. Default: 0. It is stored with the run and counts among "
-            "all runs of the process that leads it, such as `chargehand serve`. A command that leads its run itself "
-            "leads no other runs.",
-        ),
-        click.option(
-            "--after", metavar="RUN", callback=stated, help="Follow up on the answer of this run."
-        ),
-        click.option(
-            "--reuse",
-            metavar="RUN",
-            callback=stated,
-            help="Reuse the results of this run where nothing has changed.",
         ),
     )
     for option in reversed(options):

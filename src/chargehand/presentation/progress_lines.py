@@ -352,6 +352,12 @@ def _other_words(event: Event) -> str:
         case events.ProgressNoted():
             share = "" if event.fraction is None else f" ({event.fraction:.0%})"
             return f"{task_name(event.task)}: {one_line(event.text, 160)}{share}"
+        case _:
+            return _run_words(event)
+
+
+def _run_words(event: Event) -> str:
+    match event:
         case events.CancelRequested():
             return f"cancelled by {event.by or 'somebody'}" + _because(event.reason)
         case events.WorkStopped():

@@ -33,8 +33,8 @@ class Resources:
 
     def __init__(
         self,
-        *,
         model: "ModelChoice | None" = None,
+        *,
         gateway: "ModelGateway | None" = None,
         deps: Any = None,
         secrets: Mapping[str, str] | None = None,

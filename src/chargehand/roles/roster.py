@@ -65,6 +65,11 @@ class Roster:
         #: not make it another crew
         self.digest = digest_of(canonical(lines))
 
+    def check_secrets(self, resources: Resources) -> None:
+        """Raise `UsageError` if a worker is granted a secret that the supervisor does not have."""
+        for worker in self:
+            resources.granted(worker.name, getattr(worker, "secrets", ()))
+
     def members(self, resources: Resources, levels: int = 4) -> dict[str, dict[str, str]]:
         """What each worker is made of, to be compared when a run is resumed; nothing for a large roster.
 

@@ -329,8 +329,7 @@ class Runtime:
         self.find_peers: Callable[[], Awaitable[Sequence[str]]] | None = None
         #: set once `drain` has let go of everything
         self.drained = asyncio.Event()
-        self.is_stopping = False
-        self.is_over = False
+        self.is_stopping = self.is_over = False
         #: why nothing is led here any more, if nobody wanted that
         self.failure: BaseException | None = None
         self._unanswered: list[object] = []

@@ -161,17 +161,11 @@ class Supervisor:
             limits=limits, retry=retry, on_failure=policy, default=default, planner=self.planner
         )
         resources = Resources(
-            model=model,
-            gateway=gateway,
-            deps=deps,
-            secrets=secrets,
-            settings=settings,
-            prompts=prompts,
+            model, gateway=gateway, deps=deps, secrets=secrets, settings=settings, prompts=prompts
         )
         resources.notices = RunNotices(notify) if notify else None
         roster = Roster(workers)
-        for worker in roster:
-            resources.granted(worker.name, getattr(worker, "secrets", ()))  # refuses unknown ones
+        roster.check_secrets(resources)
         self._config = SupervisorConfig(
             workers=WorkerPool(roster, options),
             resources=resources,
