@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,11 +48,24 @@ def long_functions(package: Path) -> list[str]:
     ]
 
 
+def detached_comments(package: Path) -> list[str]:
+    """`#:` comments with nothing below them to describe."""
+    return [
+        f"{path.relative_to(package)}:{number} {line.strip()}"
+        for path in sorted(package.rglob("*.py"))
+        for lines in [path.read_text(encoding="utf-8").splitlines()]
+        for number, (line, below) in enumerate(pairwise([*lines, ""]), 1)
+        if line.lstrip().startswith("#:") and not below.strip()
+    ]
+
+
 def _end(node: ast.stmt) -> int:
     return node.end_lineno or node.lineno
 
 
-@pytest.mark.parametrize("rule", [shared_class_names, verb_modules, long_functions])
+@pytest.mark.parametrize(
+    "rule", [shared_class_names, verb_modules, long_functions, detached_comments]
+)
 def test_the_package_keeps_the_rule(rule: object) -> None:
     assert callable(rule)
     assert rule(SOURCE) == []
@@ -61,6 +75,8 @@ def test_what_is_planted_is_found(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("class Gate:\n    pass\n")
     (tmp_path / "leading.py").write_text("class Gate:\n    pass\n")
     (tmp_path / "routing.py").write_text("def long():\n" + "    print()\n" * (LONGEST_FUNCTION - 1))
+    (tmp_path / "commented.py").write_text("#: of what\n\nLENGTH = 1\n#: of this\nWIDTH = 1\n")
+    assert detached_comments(tmp_path) == ["commented.py:1 #: of what"]
     assert shared_class_names(tmp_path) == ["Gate: leading.py, one.py"]
     assert verb_modules(tmp_path) == ["leading.py"]
     assert long_functions(tmp_path) == ["routing.py:1 long has 60 lines"]

@@ -200,16 +200,15 @@ _OfRun: TypeAlias = (
 )
 """What happens to a run as a whole, and to its plan."""
 
+#: why tasks fail whose attempts did not fail
 EXPIRED = Failed(kind=ErrorClass.TIMEOUT, message="its deadline has passed")
 
 TOO_LATE = Failed(
     kind=ErrorClass.TIMEOUT,
     message="it was not started: there was less time left than it takes at least",
 )
-#: why a run pauses that no person paused
-
+#: why a run pauses although no person paused it
 SPENT = "the budget is used up"
-#: why tasks fail that nobody failed at
 
 NO_ITEMS = Failed(kind=ErrorClass.LOGIC, message="its items could not be listed")
 

@@ -104,13 +104,11 @@ class Leading(NamedTuple):
 
 #: how often a journal that is full, locked or read-only is tried again
 RETRY_WRITE = timedelta(seconds=1)
-#: seconds from one look at a lease that is to be renewed to the next
-
+#: seconds between two checks whether a lease has to be renewed
 RENEWAL = 0.0625
 
+#: why a process lets go of a run that it could still lead
 WAITS = "it waits for a person"
-#: why a run is let go of that could be led on
-
 CUT_OFF = "its provider serves no calls"
 
 #: after these, and after an attempt that asks, what waits is looked at although other work goes on
