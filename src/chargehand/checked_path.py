@@ -30,7 +30,9 @@ def checked_path(given: str | os.PathLike[str], what: str = "", *, home: bool = 
         user = text.partition(os.sep)[0]
         raise _refused(text, f"the home folder of {user} is not known", what) from None
     except ValueError:
-        raise _refused(text, "it holds a character that no path has", what) from None
+        raise _refused(
+            text, "it contains a character that paths cannot have, such as NUL", what
+        ) from None
     except OSError as error:
         fact = _FACTS.get(error.errno or 0, f"{error.strerror}")
         raise _refused(text, fact, what) from None

@@ -141,7 +141,7 @@ def test_a_model_is_handed_back_as_it_is() -> None:
 def test_an_adapter_that_is_not_there_is_told_with_its_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("local", "pydantic_ai"):
+    for name in ("in_process_model", "pydantic_ai"):
         monkeypatch.setitem(sys.modules, f"chargehand.models.{name}", None)
     with pytest.raises(UsageError, match=r"install chargehand\[local\]"):
         open_model("local:smollm2")

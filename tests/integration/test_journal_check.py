@@ -150,11 +150,11 @@ def _pipe(folder: Path) -> Path:
 
 
 PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "too long": (lambda folder: folder / ("a" * 300), "File name too long"),
-    "too long for its mark": (lambda folder: folder / ("a" * 245), "File name too long"),
-    "a folder that is too long": (lambda folder: folder / ("a" * 300) / "r", "File name too long"),
-    "a link to itself": (_loop, "symbolic links"),
-    "a NUL": (lambda folder: folder / "a\0b", "null"),
+    "too long": (lambda folder: folder / ("a" * 300), "it is too long"),
+    "too long for its mark": (lambda folder: folder / ("a" * 245), "it is too long"),
+    "a folder that is too long": (lambda folder: folder / ("a" * 300) / "r", "it is too long"),
+    "a link to itself": (_loop, "its links lead in a circle"),
+    "a NUL": (lambda folder: folder / "a\0b", "paths cannot have, such as NUL"),
     "a pipe": (_pipe, "is a pipe, not a regular file"),
     "a device": (lambda _: Path(os.devnull), "is a device, not a regular file"),
     "a folder": (lambda folder: folder, "is a folder"),
@@ -168,7 +168,7 @@ def test_a_path_that_can_hold_no_journal_is_named(tmp_path: Path, kind: str) -> 
     path = make(tmp_path)
     with pytest.raises(UsageError, match=words) as told:
         open_journal(path)
-    assert repr(str(path))[1:-1] in str(told.value)
+    assert repr(str(path))[1:-1][:200] in str(told.value)  # a long path is cut in messages
     with pytest.raises(UsageError, match=words):
         open_to_check(path)
     for name in ("verify", "runs", "status"):

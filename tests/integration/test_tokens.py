@@ -63,6 +63,8 @@ async def test_nothing_is_streamed_unless_it_is_asked_for() -> None:
     boss = ch.Supervisor([ch.Worker("writer", "Writes", model=Whole([WORDS]))])
     heard = [each async for each in boss.stream(one_task())]
     assert not any(isinstance(each, ch.TaskPiece) for each in heard)
+    assert isinstance(heard[-1], RunFinished)
+    assert heard[-1].status == "succeeded", heard[-1]
     with pytest.raises(UsageError, match="tokens"):
         await anext(boss.stream(one_task(), tokens="yes"))  # type: ignore[call-overload]
 

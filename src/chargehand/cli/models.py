@@ -10,7 +10,7 @@ from chargehand.cli.options import json_option
 from chargehand.errors import UsageError
 from chargehand.models.llama_runtime import HOW_TO_INSTALL, is_installed
 from chargehand.models.model_files import KNOWN, get_model, path_of
-from chargehand.models.open_model import INSIDE, PROVIDERS
+from chargehand.models.open_model import IN_PROCESS, PROVIDERS
 from chargehand.presentation.plain_text import table
 
 
@@ -54,7 +54,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
                 yield f"local:{name}", "no xllamacpp", HOW_TO_INSTALL
         except UsageError:
             yield f"local:{name}", "not fetched", f"chargehand models get {name}"
-    for name, extra in INSIDE.items():
+    for name, (_, extra) in IN_PROCESS.items():
         if name == "local":
             continue
         how = f"with chargehand[{extra}]" if extra else "rules, no language model"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -66,8 +66,23 @@ PROVIDERS = {
         needs_key=False,
     ),
 }
-#: models that live in modules of their own, and the extra that each needs
-INSIDE = {"local": "local", "offline": "", "pydantic_ai": "pydantic-ai", "written": ""}
+
+
+class InProcess(NamedTuple):
+    """Models that run in this process or come from a library."""
+
+    #: the module of this package that opens them
+    module: str
+    #: the extra that they need
+    extra: str = ""
+
+
+IN_PROCESS = {
+    "local": InProcess("in_process_model", "local"),
+    "offline": InProcess("offline"),
+    "pydantic_ai": InProcess("pydantic_ai", "pydantic-ai"),
+    "written": InProcess("written"),
+}
 ADAPTERS = {
     "chat": ("openai", "OpenAIModel"),
     "responses": ("responses", "ResponsesModel"),
@@ -109,10 +124,10 @@ def open_model(
             raise UsageError(why)
         return model
     provider, _, name = model.partition(":")
-    if provider in INSIDE:
+    if provider in IN_PROCESS:
         if any((base_url, key, protocol, headers, api_version, timeouts, abilities)):
             raise UsageError(f"{provider} models are opened by name alone; leave the options out")
-        return _inside(provider, name)
+        return _in_process(provider, name)
     if provider not in PROVIDERS or not name:
         raise _unknown(model)
     access = _access(provider, name, base_url, key, headers, api_version)
@@ -137,12 +152,11 @@ def _adapter(protocol: str, name: str, access: Access, abilities: Abilities | No
     return cast(Model, adapter(name, access, abilities=abilities))
 
 
-def _inside(provider: str, name: str) -> Model:
-    module = f"chargehand.models.{provider}"
-    extra = INSIDE[provider]
+def _in_process(provider: str, name: str) -> Model:
+    module, extra = IN_PROCESS[provider]
     way_out = f"install chargehand[{extra}]" if extra else "update chargehand"
     try:
-        opened = import_module(module).open_model
+        opened = import_module(f"chargehand.models.{module}").open_model
     except ImportError as error:
         missing = error.name or str(error)
         raise UsageError(f"{provider} models need {missing}, which is missing; {way_out}") from None

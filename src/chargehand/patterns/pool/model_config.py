@@ -19,7 +19,7 @@ from chargehand.models.base import (
     Text,
     why_no_model,
 )
-from chargehand.models.open_model import INSIDE, PROVIDERS, open_model
+from chargehand.models.open_model import IN_PROCESS, PROVIDERS, open_model
 
 MOCK = "mock"
 ABILITIES = Abilities(tools=False, schema=False, images=False, files=False, is_real=False)
@@ -92,7 +92,7 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
             raise UsageError("base_url is for a model that is given by name; leave it out")
 
     def _check_names(self, model: str) -> None:
-        known = (*PROVIDERS, *INSIDE, MOCK)
+        known = (*PROVIDERS, *IN_PROCESS, MOCK)
         if self.llm_provider not in known:
             raise UsageError(
                 f"llm_provider={self.llm_provider!r} is none of {', '.join(known)}; give one of "
@@ -107,7 +107,7 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
         if model and self.is_mock:
             raise UsageError(
                 f"model={model!r}: llm_provider={MOCK!r} calls no model; name the provider: "
-                f"llm_provider='openai', or one of {', '.join((*PROVIDERS, *INSIDE))}"
+                f"llm_provider='openai', or one of {', '.join((*PROVIDERS, *IN_PROCESS))}"
             )
         if not model and self.llm_provider not in _NAMELESS:
             raise UsageError(
