@@ -255,7 +255,7 @@ PAGES = (
         "Reports with tables and charts, whose figures name their sources.",
         (
             Door.of("chargehand.documents"),
-            Door.of("chargehand.presentation.shown_progress", "show_progress"),
+            Door.of("chargehand.presentation.script_progress", "show_progress"),
         ),
     ),
 )

@@ -31,11 +31,11 @@ ROWS = (
     (
         *("clock", "background_loop", "reused_threads", "interrupt_signals", "terminal_detection"),
         *("regular_file", "subreaper", "forked_copy", "checked_path"),
-        "toml_document",
+        "toml_parser",
     ),
     PORTS,
     ("roles",),
-    ("result", "past_runs", "recordings"),
+    ("result", "stored_runs", "recordings"),
     ("runtime",),
     ("supervisor",),
     ("patterns",),

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 import chargehand as ch
 from chargehand.documents import BarChart, Callout, Document, Figure, Section, Table, task_results
-from chargehand.presentation.shown_progress import show_progress
+from chargehand.presentation.script_progress import show_progress
 from chargehand.tools.calculator import maths
 from chargehand.tools.files import files
 from chargehand.tools.sql_tables import data

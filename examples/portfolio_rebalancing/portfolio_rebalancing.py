@@ -35,7 +35,7 @@ from chargehand.presentation.ask_at_terminal import (
     ask_at_terminal,
     waiting_lines,
 )
-from chargehand.presentation.shown_progress import show_progress
+from chargehand.presentation.script_progress import show_progress
 from chargehand.tools.sql_tables import data
 
 HERE = Path(__file__).parent

@@ -32,7 +32,7 @@ from chargehand.documents import (
     Table,
     task_results,
 )
-from chargehand.presentation.shown_progress import show_progress
+from chargehand.presentation.script_progress import show_progress
 from chargehand.tools.files import files
 from chargehand.tools.sql_tables import data
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from chargehand.checked_path import checked_path
 from chargehand.crews.crew import Crew, Hand, all_rates, nested_crews, unused_when_nested
-from chargehand.crews.working_folder import working_folder
+from chargehand.crews.default_folder import working_folder
 from chargehand.errors import JournalDamaged, UsageError
 from chargehand.journal.dsn import is_dsn, place_of
 from chargehand.journal.head_mark import HeadMark

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chargehand.decisions.board import (
+from chargehand.decisions.board_rules import (
     BoardState,
     check_reader,
     decide,

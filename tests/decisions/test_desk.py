@@ -4,7 +4,6 @@ from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.kernel import Kernel, RunMessage
-from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     CancelRequested,
@@ -15,6 +14,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import NOTHING_DONE
 from chargehand.facts.plan import Plan
+from chargehand.facts.scheduler_commands import StartAttempt
 from tests.decisions.virtual_kernel import START, kernel_of, requested, seconds, tasks_of
 
 

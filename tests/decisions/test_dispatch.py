@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chargehand.decisions.dispatch import AGEING, Balance, Dispatch, Place
 from chargehand.decisions.worker_slots import SlotState, WorkerSlots
 from chargehand.errors import UsageError
-from chargehand.facts.commands import OfferAttempt, Rank
+from chargehand.facts.scheduler_commands import OfferAttempt, Rank
 from tests.decisions.virtual_kernel import START
 
 NOW = START.timestamp()

@@ -11,7 +11,7 @@ import pytest
 from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.elastic_capacity import Demand, Elastic, Resizer
 from chargehand.errors import UsageError
-from chargehand.facts.commands import OfferAttempt, Rank, StartAttempt
+from chargehand.facts.scheduler_commands import OfferAttempt, Rank, StartAttempt
 
 BOUNDS = Elastic(least=1, most=8, wait=timedelta(seconds=1), period=timedelta(seconds=10))
 RUN = "r1"

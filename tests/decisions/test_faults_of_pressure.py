@@ -8,7 +8,6 @@ import pytest
 from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.duration_estimates import learn
 from chargehand.decisions.kernel import Kernel, RunMessage
-from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -20,6 +19,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.facts.plan import Plan
+from chargehand.facts.scheduler_commands import StartAttempt
 from tests.decisions.virtual_kernel import (
     START,
     VirtualKernel,

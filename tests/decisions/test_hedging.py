@@ -12,10 +12,10 @@ from chargehand.decisions.hedging import hedge_of, patience_with
 from chargehand.decisions.kernel import StopAct
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.system_tasks import hedged, is_hedge
-from chargehand.facts.commands import PreemptAttempt
 from chargehand.facts.events import AttemptFinished, Pace, ResultRefused
 from chargehand.facts.outcome import Cancelled, Done
 from chargehand.facts.plan import Task
+from chargehand.facts.scheduler_commands import PreemptAttempt
 from tests.decisions.virtual_kernel import START, VirtualKernel, kernel_of, seconds
 
 HEDGE = "@hedge:a:1"

@@ -4,7 +4,6 @@ import pytest
 
 from chargehand.decisions.live_run import LiveRun, Timers
 from chargehand.decisions.run_results import RunResults
-from chargehand.facts.commands import Command, OfferAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptStarted,
@@ -19,6 +18,7 @@ from chargehand.facts.events import (
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome, Usage
 from chargehand.facts.plan import Plan
+from chargehand.facts.scheduler_commands import Command, OfferAttempt
 from chargehand.facts.value import Value
 from tests.decisions.virtual_kernel import (
     RUN,

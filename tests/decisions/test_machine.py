@@ -17,7 +17,6 @@ from hypothesis.stateful import (
     rule,
 )
 
-from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -37,6 +36,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Need, Task
+from chargehand.facts.scheduler_commands import StartAttempt
 from tests.decisions.virtual_kernel import VirtualKernel, kernel_of, seconds
 
 PICK = st.integers(0, 99)

@@ -9,7 +9,6 @@ from chargehand.decisions.kernel import RunMessage
 from chargehand.decisions.past_run_simulation import retrace
 from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.trace import trace_of
-from chargehand.facts.commands import PreemptAttempt
 from chargehand.facts.events import (
     Approach,
     AttemptPreempted,
@@ -27,6 +26,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
+from chargehand.facts.scheduler_commands import PreemptAttempt
 from tests.decisions.virtual_kernel import VirtualKernel, kernel_of, requested, seconds, tasks_of
 
 PLANNED = {"approach": Approach.WHOLE, "answers": True}

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from chargehand.decisions.dispatch import AGEING, Dispatch, Place
 from chargehand.decisions.kernel import Kernel, RunMessage
 from chargehand.decisions.preemption import MOST_TIMES
-from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptPreempted,
@@ -19,6 +18,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Plan
+from chargehand.facts.scheduler_commands import PreemptAttempt, StartAttempt
 from tests.decisions.virtual_kernel import START, requested, seconds, tasks_of
 
 

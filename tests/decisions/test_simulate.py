@@ -16,10 +16,10 @@ from chargehand.decisions.dispatch import Dispatch, Place, Starts
 from chargehand.decisions.plan_simulation import Arrival, Simulation, simulate
 from chargehand.decisions.simulation_loop import PathLink, WaitedFor
 from chargehand.errors import PlanRefused, UsageError
-from chargehand.facts.commands import OfferAttempt, Rank
 from chargehand.facts.events import Pace, RunStatus
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task
+from chargehand.facts.scheduler_commands import OfferAttempt, Rank
 
 ANYBODY = [Place(worker="anybody")]
 

@@ -9,7 +9,6 @@ from chargehand.decisions.dispatch import Balance, Dispatch, Place
 from chargehand.decisions.kernel import Act, Kernel, RunMessage, StopAct
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.schedule import Schedule
-from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -28,6 +27,7 @@ from chargehand.facts.events import (
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, ErrorClass, Failed, NeedsInput, Outcome, Question
 from chargehand.facts.plan import Need, Plan, Task
+from chargehand.facts.scheduler_commands import StartAttempt
 from chargehand.facts.value import Value
 
 BREAKER = BreakerPolicy(failures=5, rest=15, longest_rest=300)

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import board as benchmark
 
 import chargehand as ch
-from chargehand.decisions.board import note_of, select
+from chargehand.decisions.board_rules import note_of, select
 from chargehand.errors import BlockChanged, BlockDenied, JournalDamaged
 from chargehand.facts.board import Match, NoteOrder, NotePosted, NoteQuery
 from chargehand.facts.value import INLINE_BYTES, Value

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from chargehand.decisions.board import select
+from chargehand.decisions.board_rules import select
 from chargehand.facts.board import Match, Note, NoteOrder, NotePosted, NoteQuery
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal

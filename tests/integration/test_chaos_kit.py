@@ -16,7 +16,7 @@ from chargehand.errors import JournalBusy, UsageError
 from chargehand.facts.events import AttemptLost
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.models.base import ModelRequest, ToolCall, user
-from chargehand.testing.model_faults import FaultSchedule
+from chargehand.testing.fault_plan import FaultSchedule
 
 ROOT = Path(__file__).parents[2]
 

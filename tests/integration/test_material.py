@@ -12,7 +12,7 @@ from chargehand.errors import ToolError
 from chargehand.facts.events import PlanAdopted, TaskAdded
 from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Text, ToolCall
-from chargehand.roles.material import (
+from chargehand.roles.material_summary import (
     MOST_BYTES,
     BlockEntry,
     MaterialHolder,

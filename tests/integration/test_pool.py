@@ -28,7 +28,6 @@ from chargehand.facts.outcome import Parked
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.sqlite_group_commit import Transaction
-from chargehand.past_runs import fold
 from chargehand.patterns.pool import (
     CoordinatorAgent,
     SharedMemoryPool,
@@ -38,6 +37,7 @@ from chargehand.patterns.pool import (
 )
 from chargehand.patterns.pool.attempt import PoolAttempt
 from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.stored_runs import fold
 
 Task = dict[str, Any]
 

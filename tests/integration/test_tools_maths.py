@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chargehand.tools.base import ToolContext
 from chargehand.tools.calculator import NotAnExpression, calculate, evaluate
-from chargehand.tools.exact_numbers import FUNCTIONS
+from chargehand.tools.exact_arithmetic import FUNCTIONS
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from chargehand.server.http.app import api_app
 from chargehand.server.http.logged_out_sessions import MOST_OVER
 from chargehand.server.http.request_guard import MOST_BODY, MOST_DEPTH, OPEN
 from chargehand.server.http.web_server import WebOptions, WebServer
-from chargehand.server.listener import listening
+from chargehand.server.listening_socket import listening
 from tests.server.conftest import CREW, Reply, Served, serving, task
 
 RUN, QUESTION = "r0000", "r0000:a:1-00"

@@ -10,9 +10,9 @@ from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
 from chargehand.decisions.live_run import LiveRun
 from chargehand.errors import JournalFull, NotLeading
-from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import AttemptFinished, AttemptLost, Event, RunLed, RunReleased
 from chargehand.facts.outcome import Done
+from chargehand.facts.scheduler_commands import PreemptAttempt, StartAttempt
 from tests.simulation.attempt import NO_INSTANT, Attempt, Work
 from tests.simulation.faults import FaultKind
 from tests.simulation.scenario import SECOND

@@ -12,9 +12,9 @@ from chargehand.decisions import schedule as schedule_module
 from chargehand.decisions.deadlines import Deadlines
 from chargehand.decisions.replay import Difference, RunReplay
 from chargehand.decisions.schedule import Schedule
-from chargehand.facts.commands import Command, OfferAttempt, Record
 from chargehand.facts.events import KINDS, Event, RunFinished, TaskSkipped
 from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.facts.scheduler_commands import Command, OfferAttempt, Record
 from chargehand.recordings.content_removal import without_content
 from tests.simulation import Mode
 from tests.simulation.observer import Broken

@@ -132,7 +132,7 @@ class _Warnings(logging.Handler):
     last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from chargehand.cli.log_messages import log_words  # here: most commands warn of nothing
+        from chargehand.cli.log_sentences import log_words  # here: most commands warn of nothing
 
         _Warnings.last = log_words(record)
         say(f"chargehand: {_Warnings.last}")

@@ -17,7 +17,7 @@ from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan
 from chargehand.presentation.plain_text import clean, counted, outline
 from chargehand.roles.for_each import unlistable_files
-from chargehand.roles.material import reach_of
+from chargehand.roles.material_summary import reach_of
 from chargehand.roles.roster import Roster
 from chargehand.settings import Choice, crew_for, journal_place
 from chargehand.supervisor import Supervisor

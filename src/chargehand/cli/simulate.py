@@ -27,10 +27,10 @@ from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
-from chargehand.past_runs import LEARNED_RUNS, PastPaces
 from chargehand.presentation.plain_text import clean, counted, money_words, one_line
 from chargehand.regular_file import read_regular_file
 from chargehand.settings import JournalPlace, journal_place
+from chargehand.stored_runs import LEARNED_RUNS, PastPaces
 
 #: of past runs that are read for what their tasks have cost
 MOST_EVENTS = 50_000

@@ -47,7 +47,7 @@ from chargehand.notify.open_notifier import open_notifiers
 from chargehand.regular_file import read_regular_file
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker
-from chargehand.toml_document import toml_document
+from chargehand.toml_parser import toml_document
 
 if TYPE_CHECKING:
     from chargehand.roles.resources import ModelChoice

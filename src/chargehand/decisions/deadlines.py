@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct, field
 
-from chargehand.facts.commands import Command, SetTimer
 from chargehand.facts.events import DeadlinePassed, RunRequested, WorkStopped
+from chargehand.facts.scheduler_commands import Command, SetTimer
 
 #: why a run is stopped; anything else says so in words
 CANCELLED, OUT_OF_TIME = "cancelled", "out of time"

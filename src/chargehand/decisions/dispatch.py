@@ -16,7 +16,7 @@ from chargehand.decisions.ready_queue import AGEING, Lane, ReadyQueue, Waiting, 
 from chargehand.decisions.worker_slots import Balance, Key, Place, SlotState, WorkerSlots
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import CheckedKeywords, amount, count
-from chargehand.facts.commands import OfferAttempt, PreemptAttempt, StartAttempt
+from chargehand.facts.scheduler_commands import OfferAttempt, PreemptAttempt, StartAttempt
 
 __all__ = ["AGEING", "Balance", "Dispatch", "Place", "Starts"]
 

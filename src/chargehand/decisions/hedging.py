@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from chargehand.decisions.duration_estimates import WorkTimes
 from chargehand.decisions.system_tasks import HEDGE, is_hedge
 from chargehand.decisions.task_graph import TaskNode
-from chargehand.facts.commands import Command, SetTimer
 from chargehand.facts.events import Effect, HedgeDue, Pace, StepStarted
 from chargehand.facts.plan import Task
+from chargehand.facts.scheduler_commands import Command, SetTimer
 
 #: an attempt that takes so many times as long as its worker usually takes is a straggler
 FACTOR = 2

@@ -18,14 +18,6 @@ from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.schedule import USUAL_RETRY
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.errors import InternalError
-from chargehand.facts.commands import (
-    Command,
-    OfferAttempt,
-    PreemptAttempt,
-    StartAttempt,
-    StopAttempt,
-    WithdrawOffer,
-)
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -39,6 +31,14 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done, Failed
 from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.facts.scheduler_commands import (
+    Command,
+    OfferAttempt,
+    PreemptAttempt,
+    StartAttempt,
+    StopAttempt,
+    WithdrawOffer,
+)
 
 _A_MOMENT = timedelta(milliseconds=1)
 

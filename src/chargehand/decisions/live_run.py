@@ -15,7 +15,6 @@ from chargehand.decisions.budget import Account
 from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.schedule import Schedule
 from chargehand.errors import InternalError
-from chargehand.facts.commands import Command, Record, SetTimer
 from chargehand.facts.events import (
     Event,
     PlanAdopted,
@@ -29,6 +28,7 @@ from chargehand.facts.events import (
 from chargehand.facts.limits import Limits, has_caps
 from chargehand.facts.outcome import Done, failed_by
 from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.facts.scheduler_commands import Command, Record, SetTimer
 
 
 class Timers:

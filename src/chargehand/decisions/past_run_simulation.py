@@ -16,10 +16,10 @@ from chargehand.decisions.simulation_loop import Ending, Fate, VirtualPool
 from chargehand.decisions.system_tasks import LISTER, PLANNER, REFINER
 from chargehand.errors import UsageError
 from chargehand.facts import events
-from chargehand.facts.commands import StartAttempt
 from chargehand.facts.outcome import Cancelled
 from chargehand.facts.plan import Task
 from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.facts.scheduler_commands import StartAttempt
 
 #: what no schedule decides: planners, people and budgets bring it about
 _OUTSIDE = (

@@ -18,10 +18,10 @@ from chargehand.decisions.simulation_loop import Fate, PathLink, RunEnd, Span, V
 from chargehand.decisions.system_tasks import COLLECTOR, ITEMS, LISTER, is_system_task
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
-from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import ItemsListed, Pace, PlanAdopted, RunRequested
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan, Task, item_of
+from chargehand.facts.scheduler_commands import StartAttempt
 from chargehand.facts.value import Value
 
 #: how long a task takes, as far as the simulation is concerned

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from chargehand.decisions.budget import ANSWER_SHARE, OVER_BUDGET, Shortage, amount_of
 from chargehand.decisions.system_tasks import BUDGET
 from chargehand.decisions.task_graph import TaskNode
-from chargehand.facts.commands import Command, SetTimer
 from chargehand.facts.events import (
     BudgetChanged,
     QuestionAnswered,
@@ -17,6 +16,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.failure_policy import ABOUT_BUDGET, RAISE_TO, STOP
 from chargehand.facts.outcome import Question
+from chargehand.facts.scheduler_commands import Command, SetTimer
 from chargehand.facts.value import Value
 
 #: dollars; smaller amounts are told with two figures, not in cents

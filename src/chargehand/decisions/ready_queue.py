@@ -9,7 +9,7 @@ from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 from msgspec import Struct
 
 from chargehand.decisions.elastic_capacity import Demand
-from chargehand.facts.commands import OfferAttempt, Rank
+from chargehand.facts.scheduler_commands import OfferAttempt, Rank
 
 #: seconds of waiting that weigh as much as one step of priority, so that no run starves
 AGEING = 300.0

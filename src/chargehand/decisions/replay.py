@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from chargehand.decisions.deadlines import OUT_OF_TIME
 from chargehand.decisions.live_run import LiveRun, Timers
 from chargehand.decisions.schedule import SILENT
-from chargehand.facts.commands import Command, OfferAttempt, WithdrawOffer
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -51,6 +50,7 @@ from chargehand.facts.outcome import (
     Question,
 )
 from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.facts.scheduler_commands import Command, OfferAttempt, WithdrawOffer
 from chargehand.facts.value import Value
 
 #: characters of a value that a difference shows

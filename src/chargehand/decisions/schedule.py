@@ -60,15 +60,6 @@ from chargehand.decisions.task_graph import (
     shown_state,
 )
 from chargehand.errors import Fault, InternalError
-from chargehand.facts.commands import (
-    Command,
-    OfferAttempt,
-    Rank,
-    Record,
-    SetTimer,
-    StopAttempt,
-    WithdrawOffer,
-)
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -125,6 +116,15 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, NeedsInput, Question
 from chargehand.facts.plan import Strategy, Task, item_id, item_of
 from chargehand.facts.retry_policy import RetryPolicy
+from chargehand.facts.scheduler_commands import (
+    Command,
+    OfferAttempt,
+    Rank,
+    Record,
+    SetTimer,
+    StopAttempt,
+    WithdrawOffer,
+)
 from chargehand.facts.value import Value
 
 _S = TaskState

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
 from chargehand.facts import events
-from chargehand.facts.commands import StartAttempt
 from chargehand.facts.outcome import NOTHING_DONE, Cancelled, Outcome
 from chargehand.facts.plan import Task
+from chargehand.facts.scheduler_commands import StartAttempt
 
 Ending: TypeAlias = (
     events.AttemptFinished | events.AttemptLost | events.AttemptPreempted | events.AttemptParked

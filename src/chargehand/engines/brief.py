@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions.board import diff
+from chargehand.decisions.board_rules import diff
 from chargehand.decisions.budget import Account
 from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.engines.text_streams import TextStreams

@@ -14,7 +14,7 @@ from chargehand.errors import UsageError
 from chargehand.evaluation.plan_scores import PlanTask
 from chargehand.facts.argument_checks import refuse_unknown
 from chargehand.regular_file import read_regular_file
-from chargehand.toml_document import toml_document
+from chargehand.toml_parser import toml_document
 
 Mode: TypeAlias = Literal["run", "plan"]
 Metric: TypeAlias = Literal[

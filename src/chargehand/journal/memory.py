@@ -13,7 +13,7 @@ from typing import Self, TypeGuard, cast
 from msgspec import json
 from msgspec.structs import replace
 
-from chargehand.decisions.board import BoardState, decide, matches, note_of
+from chargehand.decisions.board_rules import BoardState, decide, matches, note_of
 from chargehand.errors import (
     JournalDamaged,
     KeyConflict,

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from chargehand.decisions.board import decide as decide_act
+from chargehand.decisions.board_rules import decide as decide_act
 from chargehand.errors import (
     JournalBusy,
     JournalDamaged,

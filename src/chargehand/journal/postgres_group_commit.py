@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.board import facets_of, note_of
+from chargehand.decisions.board_rules import facets_of, note_of
 from chargehand.errors import KeyConflict
 from chargehand.facts.board import BlockGuarded, BlockWritten, BoardEvent, Guard, Label
 from chargehand.facts.events import VERSION, RunFinished

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from chargehand.decisions.board import (
+from chargehand.decisions.board_rules import (
     block_of,
     facets_asked,
     matches,

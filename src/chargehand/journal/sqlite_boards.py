@@ -12,7 +12,7 @@ from typing import Any, cast
 import apsw
 import msgspec
 
-from chargehand.decisions.board import (
+from chargehand.decisions.board_rules import (
     block_of,
     decide,
     facets_asked,

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from chargehand.decisions.board import facets_of, note_of, ranked_facets
+from chargehand.decisions.board_rules import facets_of, note_of, ranked_facets
 from chargehand.errors import JournalDamaged, JournalVersion
 from chargehand.facts.board import BOARD, board_of_run, decode_board, stream_of
 from chargehand.facts.events import RunRequested, decode

@@ -26,7 +26,7 @@ from chargehand.models.base import (
 )
 from chargehand.models.scripted import counted, pieces, request_line
 from chargehand.regular_file import read_regular_file
-from chargehand.toml_document import toml_document
+from chargehand.toml_parser import toml_document
 
 #: of an answer in words
 _LAST_LINE = "\nCONFIDENCE: "

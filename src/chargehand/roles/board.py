@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions import board as decisions
+from chargehand.decisions import board_rules as decisions
 from chargehand.engines.brief import Brief, SharedBoard
 from chargehand.errors import BlockChanged, BlockDenied, InternalError, UsageError
 from chargehand.facts import argument_checks as checks
@@ -41,7 +41,7 @@ from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal, Key, load_value, store_value
-from chargehand.roles.run_notes import RunHistory
+from chargehand.roles.run_history import RunHistory
 
 if TYPE_CHECKING:
     from chargehand.roles.semantic_search import NoteIndex

@@ -16,7 +16,12 @@ from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.models.base import ModelRequest, system, user
 from chargehand.roles.data_fences import asked, request_again, with_notes
-from chargehand.roles.material import MaterialWords, reach_of, remembered_material, seen_by_planner
+from chargehand.roles.material_summary import (
+    MaterialWords,
+    reach_of,
+    remembered_material,
+    seen_by_planner,
+)
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.plan_drafts import (
     NO_MORE,

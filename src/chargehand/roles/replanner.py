@@ -15,7 +15,7 @@ from chargehand.models.base import Turn, system, user
 from chargehand.roles import plan_drafts
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.json_output import one_of, record
-from chargehand.roles.material import blocks_of, reach_of, remembered_material
+from chargehand.roles.material_summary import blocks_of, reach_of, remembered_material
 from chargehand.roles.model_calls import DurableModelCaller
 from chargehand.roles.plan_review import reviewed_change
 from chargehand.roles.prompts import prompt

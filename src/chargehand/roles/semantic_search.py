@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from chargehand.decisions.board import matches
+from chargehand.decisions.board_rules import matches
 from chargehand.errors import UsageError
 from chargehand.facts.board import Hit, Note, NoteQuery
 from chargehand.journal.base import Journal

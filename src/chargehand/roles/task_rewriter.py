@@ -18,7 +18,7 @@ from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.json_output import record
-from chargehand.roles.material import blocks_of, reach_of, remembered_material
+from chargehand.roles.material_summary import blocks_of, reach_of, remembered_material
 from chargehand.roles.model_calls import DurableModelCaller, ask_for
 from chargehand.roles.plan_drafts import objection_to_task
 from chargehand.roles.prompts import prompt

@@ -23,7 +23,7 @@ from chargehand.models import base
 from chargehand.roles import refusal_detection
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.json_output import objection_to, record
-from chargehand.roles.material import told_to_worker
+from chargehand.roles.material_summary import told_to_worker
 from chargehand.roles.model_calls import DurableModelCaller, in_fewer_words, unusable
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources

@@ -26,10 +26,10 @@ from chargehand.engines.brief import AttemptHost, Brief, PlanningHost
 from chargehand.engines.journal_host import outcome_in_thread, outcome_of
 from chargehand.engines.local_engine import Threads
 from chargehand.errors import InternalError, JournalError, UsageError
-from chargehand.facts.commands import StartAttempt
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion
 from chargehand.facts.outcome import Done, ErrorClass, Failed, failed_by
 from chargehand.facts.plan import ITEM, Need, Task, item_id, item_of
+from chargehand.facts.scheduler_commands import StartAttempt
 from chargehand.facts.value import Value, canonical, digest_of, part_of
 from chargehand.journal.base import Blobs, load_value, store_value
 from chargehand.roles.function_worker import FunctionWorker, Where

@@ -45,7 +45,6 @@ from chargehand.errors import (
     WrongLoop,
 )
 from chargehand.facts.answer import AnswerPiece, TaskPiece
-from chargehand.facts.commands import PreemptAttempt, StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptHeldUp,
@@ -66,16 +65,17 @@ from chargehand.facts.limits import Limits, has_caps
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion
 from chargehand.facts.outcome import NeedsInput, failed_by
 from chargehand.facts.plan import Plan
+from chargehand.facts.scheduler_commands import PreemptAttempt, StartAttempt
 from chargehand.forked_copy import end_copy, refuse_copy
 from chargehand.journal.base import Journal
 from chargehand.notify.run_notices import RunNotices
-from chargehand.past_runs import spent_below
 from chargehand.roles.roster import Member, Roster
 from chargehand.runtime.attempt_factory import AttemptFactory
 from chargehand.runtime.command_inbox import CommandInbox
 from chargehand.runtime.log_lines import log_events
 from chargehand.runtime.loop_watchdog import Watchdog
 from chargehand.runtime.wait_warnings import SILENCE, WaitWarnings
+from chargehand.stored_runs import spent_below
 
 log = logging.getLogger("chargehand")
 

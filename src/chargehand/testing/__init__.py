@@ -8,14 +8,14 @@ def test_retries_wait():
 # workers
 from chargehand.testing.broken_workers import dies, fails, hangs, replace_worker, slow
 from chargehand.testing.fake_provider import FakeProvider
+
+# models
+from chargehand.testing.fault_plan import FAULTS, at_random, first
 from chargehand.testing.faulty_model import FaultyModel
 
 # processes and databases
 from chargehand.testing.killed_process import KilledRun, kill_and_resume
 from chargehand.testing.losing_journal import LosingJournal
-
-# models
-from chargehand.testing.model_faults import FAULTS, at_random, first
 
 # results
 from chargehand.testing.result_checks import assert_partial, assert_succeeded, half_budget

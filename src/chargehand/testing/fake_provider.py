@@ -13,7 +13,7 @@ from chargehand.facts.argument_checks import shown
 from chargehand.models.base import Model, ToolCall
 from chargehand.models.connection_settings import ModelTimeouts
 from chargehand.models.open_model import open_model
-from chargehand.testing.model_faults import FaultPlan, FaultSchedule, broken_json
+from chargehand.testing.fault_plan import FaultPlan, FaultSchedule, broken_json
 from chargehand.testing.model_protocols import Say
 from chargehand.testing.model_server import (
     Body,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from chargehand.errors import ModelBusy, ModelError, ModelGarbled, ModelTooSlow, ModelUnreachable
 from chargehand.facts.argument_checks import Duration, duration
 from chargehand.models.base import Model, ModelReply, ModelRequest, Part, Text, ToolCall
-from chargehand.testing.model_faults import FaultPlan, FaultSchedule, broken_json
+from chargehand.testing.fault_plan import FaultPlan, FaultSchedule, broken_json
 
 
 class FaultyModel:

@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from chargehand.errors import ToolError
-from chargehand.tools import exact_numbers as arithmetic
+from chargehand.tools import exact_arithmetic as arithmetic
 from chargehand.tools.base import Tool, tool
-from chargehand.tools.exact_numbers import CONSTANTS, FUNCTIONS, NoValue, Number
+from chargehand.tools.exact_arithmetic import CONSTANTS, FUNCTIONS, NoValue, Number
 
 #: characters of an expression
 LONGEST = 4_000

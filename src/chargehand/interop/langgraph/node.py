@@ -22,7 +22,7 @@ from chargehand.facts.outcome import Done, Failed, Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import canonical
 from chargehand.interop.langgraph.read_state import MESSAGES, found_in, has
-from chargehand.presentation.run_listener import RunListener, is_about_people
+from chargehand.presentation.event_relay import RunListener, is_about_people
 from chargehand.result import RunResult
 from chargehand.roles.data_fences import words_of
 from chargehand.supervisor import Run, Supervisor

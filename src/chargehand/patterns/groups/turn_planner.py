@@ -21,7 +21,6 @@ from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Out
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal, load_value
-from chargehand.past_runs import fold
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Act, Manager
 from chargehand.patterns.groups.members import GroupContext
@@ -43,6 +42,7 @@ from chargehand.roles.plan_drafts import NO_MORE, fresh_ids
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.run_so_far import remembered
 from chargehand.roles.system_task_context import PlanningContext
+from chargehand.stored_runs import fold
 
 #: the tag of notes about runs, and the label of the counter, on the group's own board
 RUN, TURNS = "run", "@turns"

@@ -23,7 +23,6 @@ from chargehand.errors import (
     NotLeading,
     UsageError,
 )
-from chargehand.facts.commands import StartAttempt
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,
@@ -33,6 +32,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.outcome import Cancelled, Outcome
+from chargehand.facts.scheduler_commands import StartAttempt
 from chargehand.journal.base import Journal
 from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_store import PoolRequests

@@ -16,12 +16,6 @@ from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.errors import InternalError, TaskTaken, UsageError
-from chargehand.facts.commands import (
-    Command,
-    OfferAttempt,
-    Rank,
-    StopAttempt,
-)
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -34,6 +28,12 @@ from chargehand.facts.events import (
     RetryPlanned,
 )
 from chargehand.facts.outcome import Done, ErrorClass, Failed
+from chargehand.facts.scheduler_commands import (
+    Command,
+    OfferAttempt,
+    Rank,
+    StopAttempt,
+)
 from chargehand.journal.base import Entry, Tail
 
 ENDINGS = (AttemptFinished, AttemptLost, AttemptPreempted, AttemptParked)

@@ -29,7 +29,7 @@ from chargehand.patterns.pool.plain_dicts import InsightWriting, block_of, insig
 from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.board import Board
-from chargehand.roles.run_notes import ALL_RUNS
+from chargehand.roles.run_history import ALL_RUNS
 from chargehand.supervisor import Supervisor
 
 #: a limit that is none

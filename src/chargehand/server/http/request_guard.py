@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chargehand.server.http.access_tokens import SESSION, AccessTokens, Grant, GrantWatch
 from chargehand.server.http.access_tokens import Scope as AccessScope
 from chargehand.server.http.error_bodies import JSON_TYPE, Refusal, error_body
-from chargehand.server.listener import refuse_body
+from chargehand.server.listening_socket import refuse_body
 
 API = "/api/v1"
 LOGIN, LOGOUT, HEALTH = f"{API}/login", f"{API}/logout", f"{API}/health"

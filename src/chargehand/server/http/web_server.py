@@ -22,7 +22,7 @@ from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens
 from chargehand.server.http.api_context import ApiContext, ServerFacts
 from chargehand.server.http.app import guarded_app
 from chargehand.server.http.request_guard import GuardRules, hosts_for
-from chargehand.server.listener import address_of, is_loopback, listening
+from chargehand.server.listening_socket import address_of, is_loopback, listening
 from chargehand.supervisor import Supervisor
 
 #: where it listens if nobody says otherwise; another free port if this one is taken

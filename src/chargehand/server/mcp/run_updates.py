@@ -15,8 +15,8 @@ from chargehand.facts.events import (
     TaskSkipped,
 )
 from chargehand.facts.outcome import Done
+from chargehand.presentation.event_relay import is_about_people
 from chargehand.presentation.progress_lines import ProgressLines
-from chargehand.presentation.run_listener import is_about_people
 from chargehand.result import RunResult
 
 #: that wait to be told; a client that reads slowly is told the newest ones

@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chargehand.errors import UsageError
-from chargehand.server.listener import address_of, is_loopback, listening, refuse_body
+from chargehand.server.listening_socket import address_of, is_loopback, listening, refuse_body
 from chargehand.server.mcp.tools import McpTools
 from chargehand.supervisor import Supervisor
 

@@ -15,7 +15,7 @@ from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import tightened
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Plan
-from chargehand.presentation.run_listener import RunListener
+from chargehand.presentation.event_relay import RunListener
 from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
 from chargehand.server.mcp.connected_client import AnyContext, ClientQuestions, McpClient, is_taken
