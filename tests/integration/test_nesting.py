@@ -225,8 +225,9 @@ async def test_what_is_deeper_than_the_limit_is_refused_before_it_begins(depth: 
     assert result.status == "failed"
     assert began == []
     name = {1: "mid", 2: "low"}[depth]
+    whose = {1: "Limits(depth=1)", 2: "Limits(depth=…) of a supervisor above"}[depth]
     assert (
-        f"{name} would lead a run at depth {depth}, and Limits(depth={depth}) allows "
+        f"{name} would lead a run at depth {depth}, and {whose} allows "
         f"runs at depths 0 to {depth - 1}; nest less deeply, or raise it"
     ) in result.tasks["mid1"].why
 

@@ -282,6 +282,10 @@ def chain(levels: int, limits: dict[int, int]) -> tuple[object, str]:
         (3, None, {}, "failed"),
         (2, None, {}, "succeeded"),
         (4, 10, {1: 2}, "failed"),
+        (6, 10, {1: 3}, "failed"),
+        (6, 10, {1: 6}, "succeeded"),
+        (4, 6, {2: 1}, "failed"),
+        (3, 3, {}, "failed"),
     ],
 )
 def test_the_top_decides_how_deep_supervisors_are_nested(
@@ -291,9 +295,14 @@ def test_the_top_decides_how_deep_supervisors_are_nested(
     own = ch.Limits() if top is None else ch.Limits(depth=top)
     result = ch.Supervisor([boss], limits=own).run_sync(plan(task("x", name)))  # type: ignore[list-item] # as above
     assert result.status == status
-    if status == "failed" and not limits:
-        said = "the default Limits(depth=3)" if top is None else f"Limits(depth={top})"
-        assert said in str(result.answer.gaps[0])
+    if status == "failed":
+        deepest = min([top or 3, *(level + own for level, own in limits.items())])
+        said = (
+            "the default Limits(depth=3)"
+            if top is None
+            else "Limits(depth=…) of a supervisor above"
+        )
+        assert f"{said} allows runs at depths 0 to {deepest - 1};" in str(result.answer.gaps[0])
 
 
 def test_a_nested_run_that_was_to_fail_fails_the_task_above() -> None:

@@ -16,6 +16,9 @@ from chargehand.facts.argument_checks import (
     usually,
 )
 
+#: levels of supervisors where nobody said a number
+USUAL_DEPTH = 3
+
 
 class Limits(
     Struct,
@@ -38,7 +41,8 @@ class Limits(
     tasks: int = 200
     #: of all tasks with `for_each` together; items do not count as tasks
     items: int = 10_000
-    depth: int = 3
+    #: levels of supervisors, this one included. None: `USUAL_DEPTH`; in a nested supervisor, what the levels above allow
+    depth: int | None = None
     #: tries of one task that count: failures, not lost workers and preemptions
     attempts: int = 3
     #: lost workers and preemptions of one task
@@ -55,7 +59,6 @@ class Limits(
         for field in (
             "tasks",
             "items",
-            "depth",
             "attempts",
             "losses",
             "turns",
@@ -64,10 +67,17 @@ class Limits(
         ):
             least = 0 if field == "replans" else 1
             force_setattr(self, field, count(getattr(self, field), f"Limits: {field}", least=least))
+        if self.depth is not None:
+            force_setattr(self, "depth", count(self.depth, "Limits: depth", least=1))
         force_setattr(self, "deadline", duration_or_none(self.deadline, "Limits: deadline"))
         force_setattr(self, "active", duration(self.active, "Limits: active"))
         force_setattr(self, "grace", duration(self.grace, "Limits: grace", may_be_zero=True))
         _check_spending(self)
+
+    @property
+    def levels(self) -> int:
+        """How many levels of supervisors there may be, counted from the top."""
+        return USUAL_DEPTH if self.depth is None else self.depth
 
 
 def tightened(own: Limits, **wanted: float | None) -> Limits:

@@ -37,8 +37,6 @@ from chargehand.supervisor.nested_requests import words_from
 
 NAME, DESCRIPTION = "solver", "Does a task of any size itself, or divides it and puts it together"
 MOST_PARTS = 6
-#: of the runs below: how deep they go is for the top to say
-DEEPEST = Limits(depth=1_000)
 
 
 class Subtask(Struct, frozen=True):
@@ -121,13 +119,12 @@ class RecursiveSupervisor:
             model=self.model,
             settings=self._settings,
             parallel=self._parallel,
-            limits=DEEPEST,
         )
         lead = team.work(resources)
 
         async def perform(brief: Brief) -> Outcome:
             caller = DurableModelCaller(brief, own)
-            if brief.depth + 1 >= brief.limits.depth:
+            if brief.depth + 1 >= brief.limits.levels:
                 return _done(await _solved(caller, brief), brief)
             division = await self._divided(caller, brief)
             if not division.parts:
@@ -140,7 +137,7 @@ class RecursiveSupervisor:
         return perform
 
     async def _divided(self, caller: DurableModelCaller, brief: Brief) -> Division:
-        left = brief.limits.depth - brief.depth - 1
+        left = brief.limits.levels - brief.depth - 1
         words = prompt(
             "divide",
             caller.resources.prompts,

@@ -20,8 +20,6 @@ from chargehand.supervisor.requests import RunOptions, RunParent
 NESTED_FAILED = "NestedRunFailed"
 #: the levels of a path
 BETWEEN = " › "
-#: the depth of limits that say nothing of it
-UNSAID = Limits().depth
 _AT_ONCE = timedelta(milliseconds=1)
 
 
@@ -53,11 +51,15 @@ def origin_of(brief: Brief, name: str) -> RunParent:
     Raises `UsageError` where the limit of depth forbids it.
     """
     depth = brief.depth + 1
-    if depth >= brief.limits.depth:
-        whose = "the default " if brief.limits.depth == UNSAID else ""
+    limits = brief.limits
+    if depth >= limits.levels:
+        whose, where = "Limits(depth=…) of a supervisor above", "where it is set"
+        if limits.depth is None or not brief.depth:
+            usual = "the default " if limits.depth is None else ""
+            whose, where = f"{usual}Limits(depth={limits.levels})", "at the top"
         raise UsageError(
-            f"{name} would lead a run at depth {depth}, and {whose}Limits(depth={brief.limits.depth}) allows "
-            f"runs at depths 0 to {brief.limits.depth - 1}; nest less deeply, or raise it at the top"
+            f"{name} would lead a run at depth {depth}, and {whose} allows runs at depths 0 to "
+            f"{limits.levels - 1}; nest less deeply, or raise it {where}"
         )
     id_ = digest_of(f"{brief.run}\0{brief.task.id}\0{brief.tries}".encode())[:15]
     return RunParent(run=f"n{id_}", parent=brief.run, depth=depth, taint=brief.taint)
@@ -65,9 +67,9 @@ def origin_of(brief: Brief, name: str) -> RunParent:
 
 def terms_for(brief: Brief, limits: Limits, now: datetime) -> RunOptions:
     """On what terms the nested run is led: its own limits, within what is left to the task above."""
-    # The top decides; a level in between is heard only where it says something of its own.
-    own_depth = brief.limits.depth if limits.depth == UNSAID else brief.depth + 1 + limits.depth
-    depth = min(brief.limits.depth, own_depth)
+    depth = brief.limits.depth
+    if limits.depth is not None:  # counted from this level on, and never more than the top allows
+        depth = min(brief.limits.levels, brief.depth + 1 + limits.depth)
     caps = [cap for cap in (limits.money, brief.limits.money) if cap is not None]
     # Kept by the account above in any case; said here so that nobody below asks what has no price.
     own = replace(limits, depth=depth, money=min(caps, default=None))
