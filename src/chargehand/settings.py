@@ -1,6 +1,7 @@
 """From flags, a crew and the environment to a supervisor. The only module that knows all adapters."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -175,6 +176,10 @@ class JournalPlace(os.PathLike[str]):
                 f"backup if need be, or delete {mark.name} to begin with an empty journal"
             )
         return False
+
+    def command(self, *words: str) -> str:
+        """A `chargehand` command about this journal, to be pasted into a shell."""
+        return shlex.join(["chargehand", *words, "--journal", str(self)])
 
     def is_same(self, other: "JournalPlace") -> bool:
         """Whether both name one journal."""

@@ -128,6 +128,41 @@ def test_nothing_that_turns_text_around_is_printed_raw(command: str) -> None:
         assert "u202e" in shown.stdout
 
 
+# hints
+
+
+def test_every_command_in_a_hint_names_the_journal() -> None:
+    """Pasted without it, the command would look into another journal."""
+    place = ("--journal", "own.db")
+    run(*place, a="quick")
+    assert chargehand("submit", "Sum up the file", "--crew", "crew.py:workers", *place).exit_code == 0
+    submitted = json.loads(chargehand("runs", "--json", *place).stdout.splitlines()[0])["run"]
+    run(*place, a="asker")
+    told = [
+        chargehand(*args, *place)
+        for args in (
+            ("status",),
+            ("show", "nosuch"),
+            ("show", submitted),
+            ("talk", "last"),
+            ("show", "last"),
+            ("resume", "last"),
+        )
+    ]
+    chargehand("cancel", "last", *place)
+    chargehand("cancel", submitted, *place)
+    told.append(chargehand("status", *place))
+    told.append(chargehand("show", "last", "--journal", "empty.db"))
+    hints = [
+        line[line.index("chargehand ") :]
+        for result in told
+        for line in result.output.splitlines()
+        if re.search(r"chargehand [a-z]", line)
+    ]
+    assert len(hints) >= len(told)
+    assert [hint for hint in hints if "--journal" not in hint] == []
+
+
 # failures
 
 

@@ -96,7 +96,7 @@ def chosen_run(typed: str, heads: Sequence[Head], place: JournalPlace) -> Head:
     """The one of these runs that is meant. Raises `UsageError` that lists the nearest ones if none is."""
     if not heads:
         raise UnknownRun(
-            typed, f'{place} holds no runs; start one: chargehand run "…"; {OTHER_JOURNAL}'
+            typed, f"{place} holds no runs; start one: {place.command('run', '…')}; {OTHER_JOURNAL}"
         )
     if typed == LAST:
         begun = [each for each in heads if each.began_at and not is_nested(each)] or heads
@@ -112,7 +112,8 @@ def chosen_run(typed: str, heads: Sequence[Head], place: JournalPlace) -> Head:
             f"{typed!r} matches {len(fitting)} runs: {', '.join(fitting[:8])}; type more of the id"
         )
     near = difflib.get_close_matches(typed, by_id, n=3, cutoff=0.3) or list(by_id)[:3]
-    raise UnknownRun(typed, f"the nearest are {', '.join(near)}; to list all runs: chargehand runs")
+    to_list = place.command("runs")
+    raise UnknownRun(typed, f"the nearest are {', '.join(near)}; to list all runs: {to_list}")
 
 
 async def find_begun(typed: str, place: JournalPlace) -> str:

@@ -1,7 +1,6 @@
 """A run that another process leads, followed at this terminal: `chargehand watch`, and `run` where a server leads."""
 
 import asyncio
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,8 +59,7 @@ def servers_words(servers: Sequence[Server]) -> str:
 def serve_words(source: Mapping[str, Any], place: JournalPlace) -> str:
     """The command line that serves a journal with the crew that a run comes from."""
     crew = str(source.get("crew", ""))
-    parts = ["chargehand", "serve", *(["--crew", crew] if crew else [])]
-    return shlex.join([*parts, "--journal", str(place)])
+    return place.command("serve", *(["--crew", crew] if crew else []))
 
 
 def untaken_words(

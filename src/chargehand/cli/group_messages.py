@@ -12,6 +12,7 @@ from chargehand.journal.base import Head, load_value
 from chargehand.patterns.groups.messages import Message, MessageStream
 from chargehand.presentation.live_frame import StyledText
 from chargehand.presentation.plain_text import clean
+from chargehand.settings import journal_place
 from chargehand.supervisor import Supervisor
 
 
@@ -35,7 +36,8 @@ def talk(run_id: str, journal: str, *, as_json: bool) -> None:
 
     messages = asyncio.run(with_run(run_id, journal, told))
     if len(messages) < 2 and not as_json:
-        output.say("this run has no group conversation; to see its tasks: chargehand show RUN")
+        to_show = journal_place(journal).command("show", run_id)
+        output.say(f"this run has no group conversation; to see its tasks: {to_show}")
         return
     for message in messages:
         if as_json:

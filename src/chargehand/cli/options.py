@@ -202,9 +202,10 @@ def with_resume_words(text: str, result: RunResult, choice: Choice) -> str:
 
 def again(command: str, run: str, choice: Choice) -> str:
     """A command line about this run, with what must be said again."""
-    parts = ["chargehand", command, run]
+    words = [command, run]
     if command == "resume":
-        parts += [word for way in choice.notify for word in ("--notify", way)]
-        parts += ["--crew", choice.crew] if choice.crew else []
-    parts += ["--journal", str(journal_place(choice.journal))] if choice.journal else []
-    return shlex.join(parts)
+        words += [word for way in choice.notify for word in ("--notify", way)]
+        words += ["--crew", choice.crew] if choice.crew else []
+    if choice.journal:
+        return journal_place(choice.journal).command(*words)
+    return shlex.join(["chargehand", *words])

@@ -46,7 +46,7 @@ from chargehand.presentation.run_status import (
 )
 from chargehand.presentation.trace_lines import timeline_lines
 from chargehand.result import RunResult, TaskResult
-from chargehand.settings import Choice
+from chargehand.settings import Choice, journal_place
 
 #: gaps of a task that are shown with it
 MOST_GAPS = 5
@@ -155,7 +155,8 @@ def _what_next(standing: FoundRun, choice: Choice) -> Iterator[str]:
     if isinstance(result.status, RunStatus):
         yield f"\n{clean(str(result.report))}"
     elif standing.submission is not None:
-        yield "\nit is waiting for a server to start it; for details: chargehand status"
+        details = journal_place(choice.journal).command("status")
+        yield f"\nit is waiting for a server to start it; for details: {details}"
         yield f"cancel it with: {again('cancel', result.id, choice)}"
     elif result.parked:
         why = with_resume_words(result.parked, result, choice)

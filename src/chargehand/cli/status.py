@@ -66,7 +66,8 @@ def status(*, journal: str, as_json: bool) -> None:
             output.as_json(_server_facts(server, standing))
         return
     if not standing.runs:
-        hint = "to list all runs: chargehand runs" if place.exists() else OTHER_JOURNAL
+        to_list = f"to list all runs: {place.command('runs')}"
+        hint = to_list if place.exists() else OTHER_JOURNAL
         output.say(f"no unfinished runs in {place}; {hint}")
     for found in standing.runs:
         for line in (
@@ -183,7 +184,7 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
         yield f"    {below}{one_line(_wait_words(group, standing, journal), 400)}"
     if len(groups) > MOST_WAITS:
         more = sum(map(len, groups[MOST_WAITS:]))
-        yield f"    and {more} more; to see all: chargehand status --json"
+        yield f"    and {more} more; to see all: {JournalPlace(journal).command('status', '--json')}"
 
 
 def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
