@@ -53,8 +53,11 @@ async def test_a_changed_worker_is_named_with_what_has_changed(
     await first.close()
     boss = crew(place, **changed)
     part = next(iter(changed))
-    with pytest.raises(ch.errors.RosterMismatch, match=rf"writer: another .*{part}.*--accept"):
+    with pytest.raises(
+        ch.errors.RosterMismatch, match=rf"writer: another .*{part}.*--accept"
+    ) as refused:
         await boss.resume(asked.id)
+    assert (part == "instructions") == ("instructions" in str(refused.value))
     assert (await boss.look(asked.id)).tasks["b"].attempts == 0  # nothing was tried
     result = await boss.resume(asked.id, accept=True)
     assert result.status == "succeeded"

@@ -24,6 +24,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chargehand.errors import UsageError
+from chargehand.interrupt_signals import usual_in_copies
 from chargehand.server.listening_socket import address_of, is_loopback, listening, refuse_body
 from chargehand.server.mcp.tools import McpTools
 from chargehand.supervisor import Supervisor
@@ -204,28 +205,15 @@ def _heeding_signals(then: Callable[[signal.Signals], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     for sign in _HEEDED:
         loop.add_signal_handler(sign, then, sign)
-    _heeding.append(loop)
     try:
-        yield
+        with usual_in_copies(dict.fromkeys(_HEEDED, signal.SIG_DFL)):
+            yield
     finally:
-        _heeding.remove(loop)
         for sign in _HEEDED:
             loop.remove_signal_handler(sign)
 
 
-def _leave_to_the_parent() -> None:
-    """In a forked copy: a signal to it would wake the parent's event loop, whose socket it shares."""
-    if _heeding:
-        _heeding.clear()
-        signal.set_wakeup_fd(-1)
-        for sign in _HEEDED:
-            signal.signal(sign, signal.SIG_DFL)
-
-
 _HEEDED = (signal.SIGINT, signal.SIGTERM)
-_heeding: list[asyncio.AbstractEventLoop] = []
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _die_by(sign: signal.Signals) -> None:
