@@ -169,6 +169,15 @@ def test_every_command_in_a_hint_names_the_journal() -> None:
     assert [hint for hint in hints if "--journal" not in hint] == []
 
 
+@pytest.mark.parametrize("command", ["run", "submit"])
+def test_a_plan_for_another_crew_says_how_to_pass_that_crew(command: str) -> None:
+    run(a="quick", b="busy")  # writes plan.json
+    result = chargehand(command, "--plan", "plan.json", "--model", "offline")
+    assert result.exit_code == 2
+    assert "the plan names 'busy', 'quick', and the default crew has only" in result.stderr
+    assert "--crew FILE.py:NAME" in result.stderr
+
+
 # failures
 
 

@@ -24,7 +24,7 @@ from chargehand.cli.options import (
     json_option,
     notify_option,
 )
-from chargehand.cli.plan_input import given_plan, given_request
+from chargehand.cli.plan_input import given_plan, given_request, refuse_other_crew
 from chargehand.cli.prune import retention_of, retention_options
 from chargehand.cli.run import display_option, is_live_wanted, request_options, run_terms
 from chargehand.cli.run_view import WatchOptions
@@ -166,6 +166,7 @@ def submit(request: str | None, plan_file: str | None, *, as_json: bool, **optio
     asked = given_request(request) if plan_file is None else given_plan(plan_file)
     choice = choice_of(options)
     boss, choice = boss_for(choice, quiet=as_json)
+    refuse_other_crew(asked, boss, choice)
     terms = run_terms(boss, choice, options)
     terms["review"] = options["review"]
 

@@ -13,6 +13,8 @@ from chargehand.facts.argument_checks import LONGEST_REQUEST
 from chargehand.facts.plan import Plan
 from chargehand.presentation.plain_text import clean, outline
 from chargehand.regular_file import read_regular_file
+from chargehand.settings import Choice
+from chargehand.supervisor import Supervisor
 
 STDIN = "-"
 #: characters of a plan from stdin
@@ -30,6 +32,17 @@ def given_request(typed: str | None) -> str:
             'file, and ask about it: chargehand run --files FILE "…"'
         )
     return clean(text).strip()
+
+
+def refuse_other_crew(asked: str | Plan, boss: Supervisor, choice: Choice) -> None:
+    """Raise `UsageError` if a plan needs workers that the default crew lacks: it was written for another crew."""
+    if choice.crew or not isinstance(asked, Plan):
+        return
+    if lacking := boss.roster.lacks(asked.tasks):
+        raise UsageError(
+            f"the plan names {', '.join(map(repr, lacking))}, and the default crew has only "
+            f"{', '.join(sorted(boss.roster.names))}; pass the crew of this plan: --crew FILE.py:NAME or --crew FILE.toml"
+        )
 
 
 def given_plan(file: str) -> Plan:

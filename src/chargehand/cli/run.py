@@ -25,7 +25,7 @@ from chargehand.cli.options import (
     stated,
     worker_option,
 )
-from chargehand.cli.plan_input import given_plan, given_request, review
+from chargehand.cli.plan_input import given_plan, given_request, refuse_other_crew, review
 from chargehand.cli.run_session import RunSession
 from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.decisions.schedule import RunState
@@ -227,6 +227,7 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     manner = manner_of(choice, options)
     boss, choice = boss_for(choice, quiet=manner.quiet)
     manner = manner.with_choice(choice)
+    refuse_other_crew(asked, boss, choice)
     terms = run_terms(boss, choice, options)
     if options["review"]:
         asked = _to_review(asked, boss, terms)
