@@ -66,7 +66,7 @@ class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True
 
 
 class BreakerState(StrEnum):
-    """The state of a circuit breaker."""
+    """Where a breaker stands."""
 
     CLOSED = "closed"  #: calls are allowed
     OPEN = "open"  #: no call is allowed before the rest is over
