@@ -43,8 +43,7 @@ from chargehand.facts.scheduler_commands import (
 _A_MOMENT = timedelta(milliseconds=1)
 
 
-#: errors that are not the worker's fault: its result could not be stored, or a model provider failed, and
-#: providers have their own circuit breaker
+#: not the worker's fault: the journal could not store its result, or a provider failed (which has its own breaker)
 _NOT_ITS_FAULT = {
     "JournalFull",
     "ModelBusy",
@@ -171,7 +170,7 @@ class Kernel:
             if run in self.runs:
                 try:
                     self._resume(run, self.runs[run], commands, batch, now)
-                except Exception as error:  # noqa: BLE001 - of this run; the others go on
+                except Exception as error:  # noqa: BLE001 - it ends this run; the others continue
                     self.break_off(run, error, batch, now)
         self._hear(messages, batch, now)
         while (due := self._timers.pop(now)) is not None:
@@ -210,9 +209,7 @@ class Kernel:
             live_run.enter(finished, [])
         except Exception:  # noqa: BLE001 - no more decisions about this run are possible
             batch.ended.pop(run, None)
-        if (
-            not live_run.schedule.epoch
-        ):  # its first events could not be applied: the run never existed
+        if not live_run.schedule.epoch:  # not even its first events could be applied
             batch.entries.pop(run, None)
         elif live_run.schedule.status is not None:
             batch.entries.setdefault(run, []).append(finished)
@@ -270,7 +267,7 @@ class Kernel:
         for message in messages:
             try:
                 self._take(message, batch, now, is_timed=is_timed)
-            except Exception as error:  # noqa: BLE001 - of this run; the others go on
+            except Exception as error:  # noqa: BLE001 - it ends this run; the others continue
                 ticket = message.ticket
                 if ticket is not None and all(each is not ticket for each, _ in batch.tickets):
                     batch.tickets.append((ticket, None))
@@ -374,7 +371,7 @@ class Kernel:
                 continue
             try:
                 self._start(start, live_run, batch, now)
-            except Exception as error:  # noqa: BLE001 - of this run; the others go on
+            except Exception as error:  # noqa: BLE001 - it ends this run; the others continue
                 self.free_place(start.run, start.task, start.attempt)
                 self.break_off(start.run, error, batch, now)
         batch.acts += self.dispatch.make_room()

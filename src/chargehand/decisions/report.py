@@ -79,7 +79,7 @@ class ModelShare(Struct, frozen=True, kw_only=True):
 
 
 class Waste(Struct, frozen=True, kw_only=True):
-    """What was spent on attempts without a result, except for the steps that later attempts went on from."""
+    """What was spent on attempts without a result, except for the steps that later attempts continued from."""
 
     attempts: int
     time: timedelta

@@ -105,9 +105,7 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
             redone[task.id] = "it was not done yet"
             in_part.add(task.id)
             if task.id in past.results.steps and task.id not in past.results.nested:
-                continues.append(
-                    task.id
-                )  # not a nested run: it has an id of its own, so it starts again
+                continues.append(task.id)  # a nested run has its own id, so it starts again
     kept, going = set(keeps), set(continues)
     for id_ in past.results.outputs:
         if (item := item_of(id_)) is not None and item[0] in kept | set(redone):

@@ -671,9 +671,7 @@ class Schedule:
         self.epoch, self.led_at, self.leader, self.parked = event.epoch, event.at, event.node, ""
         self._retry = event.retry or self._own_retry
         self.accepted = event if event.crew else self.accepted
-        self.parked_tasks = dict.fromkeys(
-            self.parked_tasks, False
-        )  # the new leader waits from the start
+        self.parked_tasks = dict.fromkeys(self.parked_tasks, False)  # the new leader waits again
         return [
             Record(
                 AttemptLost(
@@ -1110,9 +1108,7 @@ class Schedule:
             if self._is_told_to_stop(node.task.id):
                 commands += self._halt(node, ending, at)
             elif was_paused and node.state is TaskState.READY:
-                commands.append(
-                    self._offer_of(node)
-                )  # the answer, for example; it may start at once
+                commands.append(self._offer_of(node))  # such as the answer; it may start now
         for task in self.mapped:
             if not self.nodes[task].unmet:
                 commands += self._collect(self.nodes[task], at)
@@ -1206,8 +1202,7 @@ class Schedule:
         most = node.task.limits.attempts or self.limits.attempts
         is_nonsense = ErrorClass.LOGIC in (failure.kind, *node.failures)
         if is_nonsense and is_system_task(node.task.id):
-            # The attempt itself has told the model several times what was wrong. Only the answer gets a
-            # second attempt, because it is the result of all the work.
+            # The attempt told the model several times what was wrong. Only the answer, on which all depends, gets another.
             return min(most, 2) if node.task.id == ANSWER else 1
         return most
 
@@ -1267,9 +1262,7 @@ class Schedule:
         if event.then is Recourse.FAIL_RUN and not self._stop_reason:
             return withdrawn + self._fail_run(node, event.at)
         # Plan again before the task settles: otherwise the run could end first.
-        is_item = (
-            node.membership is Membership.ITEM
-        )  # its task with `for_each` counts for all items
+        is_item = node.membership is Membership.ITEM  # its task counts for all items
         again = [] if node.is_waived or is_item else self._plan_again(node)
         return withdrawn + again + self._settle(node, TaskState.FAILED, event.at)
 

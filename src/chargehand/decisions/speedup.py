@@ -96,9 +96,7 @@ def work_of(attempts: Sequence[AttemptSpan], below: Mapping[str, timedelta]) -> 
     for attempt, steps in zip(attempts, kept_steps(attempts), strict=True):
         if attempt.ending == "done":
             work += below.get(attempt.task, attempt.service)
-        elif (
-            attempt.ending and attempt.task not in below
-        ):  # the kept steps of an attempt that ended early
+        elif attempt.ending and attempt.task not in below:  # its kept steps: it ended early
             waited = timedelta(seconds=sum(step.waited for step in steps))
             work += max(kept_time(attempt, steps) - waited, timedelta(0))
     return work

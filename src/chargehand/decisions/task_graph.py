@@ -50,9 +50,9 @@ class Membership(StrEnum):
     """Whether a task still counts as part of the plan."""
 
     PLANNED = "planned"
-    REMOVED = "removed"  #: taken out by an amendment
-    REPLACED = "replaced"  #: came to nothing, and later tasks make up for it
-    ITEM = "item"  #: does one item of a task with `for_each`, which counts for all of them
+    REMOVED = "removed"  #: removed by an amendment
+    REPLACED = "replaced"  #: failed or was skipped, and later tasks replace it
+    ITEM = "item"  #: one item of a task with `for_each`, which counts for all its items
 
 
 class TaskNode(Struct, eq=False, gc=False):

@@ -252,9 +252,7 @@ def _sentence(rule: Rule) -> str:
         case ApprovalRule(tool=tool):
             return f"A person approves each call of {tool}; it may take time or be refused."
         case InitRule():
-            return (
-                ""  # `words` lists all init rules together, because any of their tools may be first
-            )
+            return ""  # `words` lists these rules together, because any of them may be first
 
 
 def _times(count: int) -> str:

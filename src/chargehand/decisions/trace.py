@@ -72,7 +72,7 @@ class Trace(Struct, forbid_unknown_fields=True):
     depth: int = 0
     leaders: list[Lead] = []
     plans: list[PlanVersion] = []
-    #: of tasks and of the supervisor's own system tasks, in the order of their starts
+    #: at tasks and system tasks, in the order of their starts
     attempts: list[AttemptSpan] = []
     retries: int = 0
     retried: list[Retry] = []
@@ -152,7 +152,7 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     @property
     def child_runs(self) -> list[tuple[str, str]]:
-        """The tasks that were runs of other supervisors, with the ids of those runs, in order."""
+        """The tasks with a nested run, and the ids of these runs, in order."""
         found = dict.fromkeys(
             (attempt.task, str(step.given["run"]))
             for attempt in self.attempts

@@ -158,7 +158,7 @@ class Retry(Struct, forbid_unknown_fields=True):
     """That a task was to be tried again."""
 
     task: str
-    #: the one that failed
+    #: the attempt that failed
     attempt: int
     at: datetime
     due_at: datetime
@@ -169,7 +169,7 @@ class Rewrite(Struct, forbid_unknown_fields=True):
     """That a failed task was put into better words."""
 
     task: str
-    #: the one that failed
+    #: the attempt that failed
     attempt: int
     at: datetime
     before: str

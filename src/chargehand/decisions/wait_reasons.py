@@ -26,9 +26,7 @@ class Cause(StrEnum):
     """What a task can wait for."""
 
     NEEDS = "needs"  #: results of other tasks
-    PLACE = (
-        "place"  #: a slot: of a worker, the pool or its run; or a circuit breaker or the start rate
-    )
+    PLACE = "place"  #: a slot of a worker, the pool or its run; a breaker or the start rate
     RETRY = "retry"  #: the time of its next try
     PROVIDER = "provider"  #: a provider that cannot be called yet
     REWRITING = "rewriting"  #: a rewritten description

@@ -304,5 +304,5 @@ def decode_board(data: bytes, version: int = VERSION) -> BoardEvent:
         )
     try:
         return _decoder.decode(data)
-    except Exception as error:  # bytes that are not ours can fail in any way
+    except Exception as error:  # foreign bytes can raise anything
         raise JournalDamaged(f"an event of a board cannot be read: {error}") from error

@@ -47,9 +47,7 @@ class RetryHow(StrEnum):
     """In which way a task is tried again."""
 
     AGAIN = "again"  #: same task, finished steps are kept
-    AFRESH = (
-        "afresh"  #: same task, but all steps run again: the recorded ones led to a wrong result
-    )
+    AFRESH = "afresh"  #: same task, but all steps run again: they led to a wrong result
     REWRITTEN = "rewritten"  #: a rewritten task
     ELSEWHERE = "elsewhere"  #: by another worker, if there is one
 
@@ -590,7 +588,5 @@ def decode(data: bytes, version: int = VERSION) -> Event:
                 return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise JournalDamaged(f"an event cannot be read: {error}") from error
-    except (
-        Exception
-    ) as error:  # checks such as those of Limits can raise anything for foreign bytes
+    except Exception as error:  # foreign bytes can fail in checks such as those of `Limits`
         raise JournalDamaged(f"an event holds what no event can hold: {error}") from error

@@ -34,18 +34,12 @@ class Recourse(StrEnum):
     """What can be done about a failure."""
 
     AGAIN = "again"  #: the same worker tries again
-    ELSEWHERE = (
-        "elsewhere"  #: another worker with the skill or, as `elsewhere:bob`, the named worker
-    )
+    ELSEWHERE = "elsewhere"  #: another worker with the skill; with `elsewhere:bob`, that worker
     REWRITTEN = "rewritten"  #: a model rewrites the description, then the task is tried again
     ASK = "ask"  #: a person decides; until then, the task holds no slot
-    WITHOUT = (
-        "without"  #: the task fails; tasks that need it run anyway and get to know what is missing
-    )
+    WITHOUT = "without"  #: the task fails; tasks that need it run without its result
     FAIL = "fail"  #: the task fails, and tasks that need it are skipped
-    FAIL_RUN = (
-        "fail_run"  #: the task fails and the run stops; the answer is made from the results so far
-    )
+    FAIL_RUN = "fail_run"  #: the task fails and stops the run; the answer uses the results so far
 
     @property
     def is_try(self) -> bool:

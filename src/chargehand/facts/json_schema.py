@@ -72,9 +72,7 @@ def _validator(encoded: bytes) -> Any:
 
     kind, schema = _kind(), msgspec.json.decode(encoded)
     try:
-        kind.check_schema(
-            schema, format_checker=None
-        )  # so that patterns are not checked with Python's `re`
+        kind.check_schema(schema, format_checker=None)  # does not check patterns with `re`
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
         parts = list(_parts(schema, resolver))
     except SchemaError as error:
@@ -94,9 +92,7 @@ def _validator(encoded: bytes) -> Any:
             "together; use additionalProperties instead"
         )
     for part in parts:
-        part.pop(
-            "$schema", None
-        )  # otherwise jsonschema would validate this part with another class than ours
+        part.pop("$schema", None)  # it would make jsonschema use another validator class
     return kind(schema, registry=Registry())
 
 

@@ -181,9 +181,7 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         try:
             faults = faults_against(self.shape, told)
         except UsageError:
-            return (
-                None  # the schema of an external tool may be invalid; the tool itself checks then
-            )
+            return None  # the schema of an external tool may be invalid; the tool then checks
         return f"does not fit the tool ({'; '.join(faults)})" if faults else None
 
     def _why_no_budget(self, told: object) -> str | None:

@@ -182,7 +182,7 @@ def _refuse_objects(_: object) -> object:
 class _Forms:
     """The JSON forms of the objects in one value. Each object is asked only once.
 
-    A `model_dump` may be slow and may return something else the next time; the check would then not see what was stored.
+    A `model_dump` may be slow or return something else the next time: the check would not see what was stored.
     """
 
     def __init__(self) -> None:

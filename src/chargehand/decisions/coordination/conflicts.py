@@ -57,7 +57,7 @@ class Conflict(Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...] = ()
     #: label of the block
     block: str = ""
-    #: nothing is left to be done about it
+    #: it is over: nothing needs to be done about it
     is_settled: bool = False
 
     @property
