@@ -1202,7 +1202,7 @@ class Schedule:
         most = node.task.limits.attempts or self.limits.attempts
         is_nonsense = ErrorClass.LOGIC in (failure.kind, *node.failures)
         if is_nonsense and is_system_task(node.task.id):
-            # The attempt told the model several times what was wrong. Only the answer, on which all depends, gets another.
+            # The attempt told the model what was wrong, several times. Only the answer gets another attempt.
             return min(most, 2) if node.task.id == ANSWER else 1
         return most
 
