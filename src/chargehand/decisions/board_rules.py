@@ -1,4 +1,4 @@
-"""What a board decides: which version comes next, who may write it, which notes a query is after."""
+"""The rules of boards: versions of blocks, permissions, and which notes a query returns."""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -31,15 +31,15 @@ from chargehand.facts.board import (
 )
 from chargehand.facts.value import Value
 
-#: importance of a note about two that got in each other's way
+#: importance of a note about a conflict
 CONFLICT = 0.9
 
 
 def decide(act: Act, known: Label) -> BoardEvent:
-    """What comes of an act, given what is known of its block at this very moment.
+    """The event that an act becomes, given the current state of its block.
 
-    Raises `BlockChanged` if the block is no longer what the writer had read. A writer that is not
-    allowed to is an event too: it is written down, and changes nothing.
+    Raises `BlockChanged` if the block has changed since the writer read it. An act that is not allowed becomes
+    a `BlockRefused`, which is recorded and changes nothing.
     """
     if isinstance(act, NotePosted):
         return act
@@ -69,12 +69,12 @@ def decide(act: Act, known: Label) -> BoardEvent:
 
 
 def may(author: str, role: str, allowed: Sequence[str]) -> bool:
-    """Whether somebody of this name and role is among these; nobody named means everybody."""
+    """Whether `allowed` has this author or role; an empty list allows everybody."""
     return not allowed or role == LEADER or role in allowed or author in allowed
 
 
 def check_reader(author: str, role: str, known: Label) -> None:
-    """Raise `BlockDenied` unless this block may be read."""
+    """Raise `BlockDenied` unless this author or role may read the block."""
     if not may(author, role, known.guard.readers):
         raise BlockDenied(known.label, f"only {_listed(known.guard.readers)} may read it")
 
@@ -87,7 +87,7 @@ def _listed(roles: Sequence[str]) -> str:
 
 
 def note_of(board: str, seq: int, event: BoardEvent) -> Note | None:
-    """The note that this event of a board is read as, if it is one."""
+    """The note that this event of a board is read as; None if it is no note."""
     if isinstance(event, BlockRefused):
         said = f"{event.author} tried to write block {event.label!r}: {event.why}"
         event = NotePosted(
@@ -114,7 +114,7 @@ def note_of(board: str, seq: int, event: BoardEvent) -> Note | None:
 
 
 def matches(note: Note, query: NoteQuery) -> bool:
-    """Whether this note is one of those that are asked for."""
+    """Whether this note matches the query."""
     if note.importance < query.min_importance:
         return False
     if query.segments and note.segment not in query.segments:
@@ -130,7 +130,7 @@ def matches(note: Note, query: NoteQuery) -> bool:
 
 
 def select(notes: Iterable[Note], query: NoteQuery) -> list[Note]:
-    """The notes that are asked for, in the order and number that are asked for."""
+    """The notes that match the query, in its order and at most its `limit`."""
     found = (note for note in notes if matches(note, query))
     if query.order is NoteOrder.NEWEST:
         return heapq.nlargest(query.limit, found, key=lambda note: (note.at, note.seq))
@@ -138,7 +138,7 @@ def select(notes: Iterable[Note], query: NoteQuery) -> list[Note]:
 
 
 class Facets(Struct, frozen=True):
-    """What an index must know of a query: a note is in one facet of every group, and not in `never`."""
+    """A query as an index sees it: a note matches if it has a facet of every group and not the facet `never`."""
 
     groups: list[list[str]]
     never: str = ""
@@ -148,7 +148,7 @@ ALL_NOTES = "*"
 
 
 def facets_of(note: Note) -> list[str]:
-    """All that a note can be found by."""
+    """All facets under which an index keeps a note."""
     named = [
         f"s{note.segment}",
         f"a{note.author}",
@@ -158,12 +158,12 @@ def facets_of(note: Note) -> list[str]:
 
 
 def ranked_facets(note: Note) -> list[str]:
-    """Those of its facets in which notes are also kept by importance."""
+    """The facets of a note in which an index also keeps notes by importance."""
     return [ALL_NOTES, f"s{note.segment}"]
 
 
 def ranks_asked(query: NoteQuery) -> list[str]:
-    """The facets kept by importance that hold, together, all that a query can be after."""
+    """The facets kept by importance that together have all notes that a query can return."""
     return [f"s{segment}" for segment in dict.fromkeys(query.segments)] or [ALL_NOTES]
 
 
@@ -184,7 +184,7 @@ def facets_asked(query: NoteQuery) -> Facets:
 
 
 class BoardState:
-    """The blocks of one board, folded from its events: every version, and who may touch it."""
+    """The blocks of one board, folded from its events: every version, and who may read and write it."""
 
     def __init__(self) -> None:
         self.versions: dict[str, list[Block]] = {}
@@ -202,11 +202,11 @@ class BoardState:
                 assert_never(event)
 
     def known(self, label: str) -> Label:
-        """What is known of a block, written or not."""
+        """Version and guard of a block, even if it was never written."""
         return Label(label, len(self.versions.get(label, ())), self.guards.get(label, Guard()))
 
     def labels(self) -> list[Label]:
-        """All blocks that were written or guarded, by label."""
+        """All blocks that were written or guarded, in the order of their labels."""
         return [self.known(label) for label in sorted({*self.versions, *self.guards})]
 
     def find(self, label: str, version: int) -> Block | None:
@@ -218,7 +218,7 @@ class BoardState:
 
 
 def block_of(event: BlockWritten) -> Block:
-    """The version of a block that this event is."""
+    """The version of a block that this event wrote."""
     return Block(
         label=event.label,
         version=event.version,
@@ -230,7 +230,7 @@ def block_of(event: BlockWritten) -> Block:
 
 def diff(old: Block, new: Block) -> str:
     """What changed between two versions, line by line."""
-    import difflib  # here, since few ask and it costs every start
+    import difflib  # not at the top: it would slow down every start, and few programs need it
 
     lines = difflib.unified_diff(
         _lines(old.value),
@@ -249,6 +249,6 @@ def _lines(value: Any) -> list[str]:
 
 
 def check_board_name(name: str) -> None:
-    """Raise `UsageError` for what cannot be the name of a board."""
+    """Raise `UsageError` if this cannot be the name of a board."""
     if not text(name, "the name of a board") or name != name.strip():
         raise UsageError(f"a board cannot be called {name!r}; give it a name without outer blanks")

@@ -1,7 +1,7 @@
-"""Budgets as escrow: a call reserves its worst case before it starts and settles after it ends.
+"""Budget accounts: a call reserves its worst case before it starts and settles its real cost after it ends.
 
-One account for each run that has caps, or stands below one that has: what is reserved or spent there
-counts against every account above it too, so that no tree of runs can spend more than its top allows.
+There is one account for each run that has caps or is nested in a run with caps. What is reserved or spent
+there also counts against every account above it, so a tree of runs cannot spend more than its top allows.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,20 +29,20 @@ from chargehand.facts.limits import Limits, TaskLimits, has_caps
 from chargehand.facts.outcome import NO_USAGE, Done, Usage, why_untrue
 from chargehand.facts.plan import item_of
 
-#: why a run is stopped that has nothing left to spend
+#: the reason when a run is stopped because its budget is used up
 OVER_BUDGET = "over budget"
 
 #: the step in which a nested supervisor leads a run of its own
 NESTED = "run"
 
-#: of money and tokens, kept back for composing the answer; of calls, one
+#: share of money and tokens that is kept back for composing the answer; of calls, one is kept back
 ANSWER_SHARE = 0.1
 
 _Step: TypeAlias = tuple[str, int, str, int]
 
 
 def runs_below(history: Iterable[Event]) -> list[str]:
-    """The runs that tasks of this one led to, as far as it does not tell itself what they spent."""
+    """The nested runs of this run whose usage its own events do not report."""
     begun: dict[str, str] = {}
     for event in history:
         if isinstance(event, StepStarted) and event.name == NESTED:
@@ -55,7 +55,7 @@ def runs_below(history: Iterable[Event]) -> list[str]:
 
 
 def all_runs_below(history: Iterable[Event]) -> list[str]:
-    """Every run that a task of this one led to, in order."""
+    """All nested runs of this run, in order."""
     begun = (
         event.about.read()
         for event in history
@@ -69,7 +69,7 @@ def _names_run(about: object) -> bool:
 
 
 def spent_in(history: Iterable[Event]) -> Usage:
-    """What a run that nobody leads may have spent: what it had under way counts in full."""
+    """The most that a run without a leader may have spent: steps without a recorded end count in full."""
     account = Account(Limits())
     for event in history:
         account.apply(event)
@@ -78,21 +78,21 @@ def spent_in(history: Iterable[Event]) -> Usage:
 
 
 class Shortage(Struct, frozen=True):
-    """Something cannot be reserved. As text: which cap it would pass."""
+    """Why a reservation is refused. As text, it names the cap that would be exceeded."""
 
-    #: whose cap that is
+    #: the account with that cap
     account: "Account"
     #: money, tokens or calls
     limit: str
     #: that cap
     whole: float
-    #: of it, without what is kept back for the answer
+    #: what is left of it, without the part kept back for the answer
     left: float
-    #: that would be reserved
+    #: the amount to reserve
     want: float
-    #: whose own cap it is; empty: the run's
+    #: the task that has the cap; empty: it is the run's
     task: str = ""
-    #: of that cap, kept back for the answer
+    #: the part of that cap that is kept back for the answer
     kept: float = 0.0
 
     def __str__(self) -> str:
@@ -105,7 +105,7 @@ class Shortage(Struct, frozen=True):
 
 
 class Account:
-    """What one run, and all below it, has spent and has reserved. A fold of its events."""
+    """What one run and all runs nested in it have spent and reserved. A fold over its events."""
 
     def __init__(
         self,
@@ -121,43 +121,43 @@ class Account:
         #: whether a part is kept back for the answer
         self._keeps_back = keeps_back
         self._above = above
-        #: of the run above: what is spent here counts against its caps, too
+        #: the task of the run above that this run is for: what is spent here counts against the caps of that task
         self._for_task = "" if above is None else above.task_of(run)
         self._open: dict[_Step, Usage] = {}
-        #: the tasks that have caps of their own
+        #: the caps of the tasks that have their own
         self._tasks: dict[str, TaskLimits] = {}
-        #: what each of those has spent and reserved
+        #: what each of these tasks has spent and reserved
         self._by_task: dict[str, Usage] = {}
-        #: by run below: the task it is for; it counts here as it spends, and not once more at its end
+        #: by nested run with an account: its task; its usage counts here at once, and not again at its end
         self._below: dict[str, str] = {}
-        #: what runs below have spent that are not led again yet
+        #: by nested run that is not led again yet: what it has spent
         self._held: dict[str, Usage] = {}
-        #: whom to tell when something that was reserved here is settled
+        #: callbacks for when a reservation is settled here
         self._waiting: list[Callable[[], None]] = []
-        #: by task that waits for that: what it lacks
+        #: by task that waits for such a settlement: what it lacks
         self.short: dict[str, str] = {}
-        #: asks a person for more, if somebody is to be asked
+        #: asks a person to raise the budget; None: nobody is asked
         self.plead: Callable[[Shortage], None] | None = None
 
     def link(self, task: str, run: str) -> None:
-        """A run below has an account of its own under this one."""
+        """Register a nested run that has its own account below this one."""
         self._below[run] = task
 
     def task_of(self, run: str) -> str:
-        """The task that a run below is for."""
+        """The task that a nested run is for; empty if it is not registered."""
         return self._below.get(run, "")
 
     def refusal(self, task: str, want: Usage) -> str:
-        """Why this cannot be reserved, naming the cap it would pass; empty if it can."""
+        """Why this cannot be reserved, with the cap that would be exceeded; empty if it can be."""
         short = self.shortage(task, want)
         return "" if short is None else str(short)
 
     def when_settled(self, task: str, want: Usage, then: Callable[[], None]) -> bool:
-        """Have `then` called when something has ended that holds what this lacks; False: nothing does."""
+        """Call `then` once a reservation that holds what is lacking has ended; False: there is none to wait for."""
         short = self.shortage(task, want)
         if short is None or not short.account.reserved.calls:
             return False
-        # Of a cap above, all that is open here is for that task.
+        # If the cap is of an account above, every open step here counts for the task with the cap.
         is_own = short.account is self
         if short.task and not any(step[0] == task or not is_own for step in self._open):
             return False
@@ -171,30 +171,30 @@ class Account:
         return True
 
     def when_changed(self, then: Callable[[], None]) -> None:
-        """Have `then` called once when something was settled here, or a cap was changed."""
+        """Call `then` once, when a reservation is settled here or a cap is changed."""
         self._waiting.append(then)
 
     @property
     def limits(self) -> Limits:
-        """The caps as they are now."""
+        """The current caps."""
         return self._limits
 
     def hold(self, run: str, spent: Usage) -> None:
-        """A run below has spent this; it counts here until that run itself does."""
+        """Count what a nested run has spent, until that run is led again and counts it itself."""
         self._held[run] = spent
         self._move(NO_USAGE, spent)
 
     def hand_over(self, run: str) -> None:
-        """A run below is led again, and tells itself what it has spent."""
+        """Stop counting what `hold` counted: the nested run is led again and counts it itself."""
         self._move(NO_USAGE, _minus(NO_USAGE, self._held.pop(run, NO_USAGE)))
 
     def close(self) -> None:
-        """The run is led here no longer: what it still holds may be spent, and is held no more."""
+        """Count all open reservations as spent, because the run is no longer led here."""
         for task, attempt, *_ in list(self._open):
             self._write_off(task, attempt)
 
     def shortage(self, task: str, want: Usage) -> Shortage | None:
-        """What keeps this from being reserved, here or above; None if nothing does."""
+        """Which cap, here or above, prevents this reservation; None if none does."""
         if self._tasks and (own := self._tasks.get(_whose_caps(task := _capped(task)))) is not None:
             held = self._by_task.get(task, NO_USAGE) + want
             for name, cap, amount in _caps_of(own, held):
@@ -212,7 +212,7 @@ class Account:
         return None if self._above is None else self._above.shortage(self._for_task, want)
 
     def apply(self, event: Event) -> None:
-        """Take in what has happened to the run."""
+        """Apply an event of the run."""
         match event:
             case StepStarted():
                 self._reserve(event)
@@ -229,7 +229,7 @@ class Account:
             case PlanAdopted() | TaskAdded() | PlanAmended():
                 self._tasks |= task_caps(event)
             case _:
-                pass  # nothing else is spent
+                pass  # no other event concerns the budget
 
     def _change(self, event: BudgetChanged) -> None:
         named = {"money": event.money, "tokens": event.tokens, "calls": event.calls}
@@ -259,13 +259,13 @@ class Account:
         self._move(_minus(NO_USAGE, reserve), spent, event.task)
 
     def _write_off(self, task: str, attempt: int) -> None:
-        """What nobody saw the end of may have been spent in full, and counts as if it were."""
+        """Count the reserves of steps without a recorded end as spent."""
         for step in [each for each in self._open if each[:2] == (task, attempt)]:
             reserve = self._open.pop(step)
             self._move(_minus(NO_USAGE, reserve), reserve, task)
 
     def _release(self, task: str, attempt: int) -> None:
-        """What was begun has come to nothing: it waits for its turn, and will be begun again."""
+        """Free the reserves of a parked attempt's open steps: the calls were not sent and will be made again."""
         for step in [each for each in self._open if each[:2] == (task, attempt)]:
             self._move(_minus(NO_USAGE, self._open.pop(step)), NO_USAGE, task)
 
@@ -275,7 +275,7 @@ class Account:
             task, account = account.move(reserved, spent, task)
 
     def move(self, reserved: Usage, spent: Usage, task: str) -> "tuple[str, Account | None]":
-        """Count this here; returns the task and the account above for which it counts, too."""
+        """Count this here; returns the task and the account above for which it also counts."""
         if self._tasks and _whose_caps(capped := _capped(task)) in self._tasks:
             before = self._by_task.get(capped, NO_USAGE)
             self._by_task[capped] = before + reserved + spent
@@ -292,23 +292,23 @@ class Account:
 
 
 def _capped(task: str) -> str:
-    """The task that it counts for: a hedge spends what the task it is for may spend."""
+    """The task whose caps apply: for a hedge, the task that it is for."""
     return hedged(task) if is_hedge(task) else task
 
 
 def _whose_caps(task: str) -> str:
-    """The task that says what this one may spend: each item may spend what its task may."""
+    """The task that defines the caps: each item has the caps of its task with `for_each`."""
     found = item_of(task)
     return task if found is None else found[0]
 
 
 def task_caps(event: PlanAdopted | TaskAdded | PlanAmended) -> dict[str, TaskLimits]:
-    """The caps of those tasks in this event that have some."""
+    """By task: the caps of the tasks in this event that have any."""
     return {task.id: task.limits for task in tasks_added_by(event) if has_caps(task.limits)}
 
 
 def _caps_of(limits: Limits | TaskLimits, held: Usage) -> "Iterator[tuple[str, float, float]]":
-    """What is limited, how much there may be of it, and how much there is."""
+    """For each cap that is set: its name, its value, and the amount that counts against it."""
     if limits.money is not None:
         yield "money", limits.money, held.money
     if limits.tokens is not None:
@@ -318,14 +318,14 @@ def _caps_of(limits: Limits | TaskLimits, held: Usage) -> "Iterator[tuple[str, f
 
 
 def amount_of(limit: str, usage: Usage) -> float:
-    """How much of what is limited this is: money, tokens or calls."""
+    """The amount of money, tokens or calls in this usage."""
     if limit == "tokens":
         return usage.tokens_in + usage.tokens_out
     return usage.money if limit == "money" else usage.calls
 
 
 def _at_least_nothing(usage: Usage) -> Usage:
-    """What an event says was spent or reserved. Nothing that a worker reports may lift a cap: nothing is earned."""
+    """The usage without negative amounts: no report of a worker may raise what is left of a budget."""
     if why_untrue(usage) is None:
         return usage
     return Usage(

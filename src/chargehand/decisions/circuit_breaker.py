@@ -1,4 +1,4 @@
-"""A breaker stops asking somebody who keeps failing, and tries again with one call at a time."""
+"""A circuit breaker pauses a worker or provider that keeps failing, then tries one call at a time."""
 
 from enum import StrEnum
 
@@ -10,16 +10,16 @@ from chargehand.facts.argument_checks import CheckedKeywords, count, duration_or
 
 
 class BreakerFigures(Struct, frozen=True, kw_only=True):
-    """A policy with nothing left open."""
+    """A `BreakerPolicy` in which every figure is set."""
 
     failures: int
     rest: float
     longest_rest: float
 
 
-#: of a model provider
+#: usual figures for a model provider
 OF_PROVIDERS = BreakerFigures(failures=5, rest=15.0, longest_rest=300.0)
-#: of a worker: it works on many things at once, so that one blip is many failures in a row
+#: usual figures for a worker: it runs many attempts at once, so one outage causes many failures in a row
 OF_WORKERS = BreakerFigures(failures=10, rest=5.0, longest_rest=60.0)
 
 
@@ -30,7 +30,7 @@ class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True
     and 300 s for a model provider (`ModelGateway(breaker=…)`).
     """
 
-    #: in a row; 0: it never opens
+    #: failures in a row; 0: it never opens
     failures: int | None = None
     #: seconds, or a `timedelta`; doubled each time a probe fails
     rest: float | None = None
@@ -54,7 +54,7 @@ class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True
     def over(self, usual: BreakerFigures) -> BreakerFigures:
         """These figures, completed with the usual ones.
 
-        A given rest may be longer than the usual longest one, and the other way round.
+        If only one of `rest` and `longest_rest` is given, the usual value of the other adapts to it.
         """
         rest, longest = self.rest, self.longest_rest
         if rest is None:
@@ -68,13 +68,13 @@ class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True
 class BreakerState(StrEnum):
     """Where a breaker stands."""
 
-    CLOSED = "closed"  #: calls pass
-    OPEN = "open"  #: no call passes before its rest is over
-    HALF_OPEN = "half_open"  #: one probe is out; everybody else waits for what it says
+    CLOSED = "closed"  #: calls are allowed
+    OPEN = "open"  #: no call is allowed before the rest is over
+    HALF_OPEN = "half_open"  #: one probe is in progress; all other calls wait for its result
 
 
 class Breaker:
-    """Pure: instants are seconds on a steady clock and come from the caller."""
+    """One circuit breaker. Pure: instants are seconds on a steady clock and come from the caller."""
 
     def __init__(self, figures: BreakerFigures) -> None:
         self._figures = figures
@@ -85,7 +85,7 @@ class Breaker:
         self._opens_until = 0.0
 
     def wait(self, now: float) -> float:
-        """Seconds until a call may be tried; 0: now; infinity: when the probe is back."""
+        """Seconds until a call may be tried; 0: now; infinity: when the probe has returned."""
         match self.state:
             case BreakerState.CLOSED:
                 return 0.0
@@ -96,11 +96,11 @@ class Breaker:
 
     @property
     def opens_at(self) -> float:
-        """When an open one lets its next probe through."""
+        """When an open breaker allows its next probe."""
         return self._opens_until
 
     def start(self) -> None:
-        """A call goes; after a rest it is the probe."""
+        """A call starts; after a rest, it is the probe."""
         if self.state is BreakerState.OPEN:
             self.state = BreakerState.HALF_OPEN
 
@@ -110,7 +110,7 @@ class Breaker:
         self._rest = self._figures.rest
 
     def fail(self, now: float, error: str) -> None:
-        """A call failed in a way that speaks against whoever was called."""
+        """A call failed in a way that counts against the worker or provider."""
         self._failures += 1
         self.last_error = error
         if self.state is BreakerState.HALF_OPEN:
@@ -120,7 +120,7 @@ class Breaker:
             self._open(now)
 
     def withdraw(self) -> None:
-        """The call came to nothing for reasons of its own; a probe gives its turn back."""
+        """The call ended without saying anything about the worker or provider; the next call can be the probe."""
         if self.state is BreakerState.HALF_OPEN:
             self.state = BreakerState.OPEN
 

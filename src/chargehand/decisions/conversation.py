@@ -1,4 +1,4 @@
-"""Runs that are conversations: which tasks are turns of members, and what was said last to everyone."""
+"""Group conversations: which tasks are turns of members, and the last message to everyone."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,37 +15,37 @@ EVERYONE = "everyone"
 
 
 class SpokenTurn(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task of a group's plan says about itself, in its `args`."""
+    """A turn of a member, as the `args` of its task describe it."""
 
     #: its number in the conversation, from 1
     turn: int
-    #: turns of one round are spoken side by side
+    #: turns of one round run in parallel
     round: int
-    #: who the message comes from that is to be answered
+    #: author of the message to answer
     sender: str
-    #: who reads the answer
+    #: who gets the reply
     reply_to: str
     #: earlier messages that are no longer shown
     folded: int = 0
-    #: the word that ends the conversation
+    #: the text that ends the conversation
     token: str = ""
 
     @classmethod
     def of(cls, task: Task) -> "SpokenTurn | None":
-        """The turn that this task is; None if it is none."""
+        """The turn of this task; None if the task is no turn."""
         if "turn" not in task.args or "reply_to" not in task.args:
             return None
         try:
             return msgspec.convert(task.args, cls)
         except msgspec.ValidationError:
-            return None  # a plan of somebody's own, whose arguments have the same names
+            return None  # another plan whose arguments have the same names
 
 
 def last_said(nodes: Mapping[str, TaskNode]) -> str | None:
-    """The task with the newest message to everyone; None for a run that is no conversation.
+    """The task with the newest message to everyone; None if the run is no conversation.
 
-    Members that could not answer after it change nothing. None also once a manager has given its answer, or if the
-    newest reply is for one member alone.
+    Later turns that failed change nothing. None also if the newest done task is a manager's answer or a
+    reply to only one member.
     """
     for id_ in reversed(list(nodes)):
         node = nodes[id_]
@@ -56,7 +56,7 @@ def last_said(nodes: Mapping[str, TaskNode]) -> str | None:
 
 
 def without_token(task: Task, said: Any) -> Any:
-    """What was said in a turn, without the word that ends the conversation."""
+    """The message of a turn, without the text that ends the conversation."""
     turn = SpokenTurn.of(task)
     token = "" if turn is None else turn.token
     return said.replace(token, "").strip() if isinstance(said, str) and token else said

@@ -1,4 +1,4 @@
-"""The critical path: which tasks the end of a run waited for, one after another."""
+"""The critical path: the chain of tasks that the end of a run waited for."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -20,25 +20,25 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Task, item_id
 
+#: start and end
 Interval: TypeAlias = tuple[datetime, datetime]
-"""From one instant to another."""
 
 
 class Release(NamedTuple):
-    """What let something begin: the end of a task, or its being planned."""
+    """The event that made a task ready: the end of another task, or the task being planned."""
 
-    #: in the order of events; instants may be equal, places are not
+    #: number of the event: instants may be equal, numbers are not
     place: int
     at: datetime
-    #: that ended, or the system task that planned it; empty: it came with the request
+    #: the task that ended, or the system task that planned it; empty: the task came with the request
     task: str
 
 
 class CriticalPaths:
-    """A fold over a run's events that remembers what let each task begin.
+    """A fold over a run's events that remembers what made each task ready.
 
-    A task begins when the last of its needs has come to an end, good or bad, or when it has been
-    planned, if that was later. A system task begins because of whatever ended last before it.
+    A task is ready when the last of its needs has ended, in whatever state, or when it was planned, if that
+    was later. A system task is ready because of the task that ended last before it.
     """
 
     def __init__(self) -> None:
@@ -66,15 +66,15 @@ class CriticalPaths:
             case AttemptFinished(outcome=Done()) | TaskFailed() | TaskSkipped():
                 self._end(event.task, event.at)
             case _:
-                pass  # lets nothing begin
+                pass  # makes no task ready
 
     def ready_at(self, task: str) -> datetime | None:
-        """When the last thing that this task waits for was there; None: it waits for nothing."""
+        """When this task was ready; None: it waited for nothing."""
         release = self._release_of(task, self._place)
         return None if release is None else release.at
 
     def links(self, attempts: Iterable[AttemptSpan]) -> list[NeedLink]:
-        """Walk back from what ended last, each time to what let it begin."""
+        """The critical path, first task first: walk back from the last end, each time to what made the task ready."""
         efforts: dict[str, list[AttemptSpan]] = {}
         for attempt in attempts:
             efforts.setdefault(served_by(attempt.task), []).append(attempt)
@@ -92,7 +92,7 @@ class CriticalPaths:
             self._planned[task.id] = Release(self._place, at, self._planner)
 
     def _list(self, event: ItemsListed) -> None:
-        """A task with `for_each` waits for its items, and these for being listed."""
+        """Add needs: a task with `for_each` waits for its items, and they wait for being listed."""
         last = event.first + len(event.items)
         items = [item_id(event.task, index) for index in range(event.first, last)]
         lister = f"{ITEMS}:{event.task}"
@@ -107,11 +107,11 @@ class CriticalPaths:
 
     def _end(self, task: str, at: datetime) -> None:
         if served_by(task) != task:
-            return  # part of the time of the task that was rewritten
+            return  # its time counts as time of the task that it serves
         self._last = self._ended[task] = Release(self._place, at, task)
 
     def _release_of(self, task: str, place: int) -> Release | None:
-        """The last of what this task waited for, as long as that was before `place`."""
+        """The last release that this task waited for, before `place`."""
         if is_system_task(task):
             return self._system_tasks.get(task)
         waited_for = [
@@ -123,7 +123,7 @@ class CriticalPaths:
 
 
 def served_by(task: str) -> str:
-    """The task that an effort is for: a refiner works for the task that it rewrites."""
+    """The task that an attempt counts for: a hedge or a rewrite counts for the task that it is for."""
     if is_hedge(task):
         return hedged(task)
     if not task.startswith(f"{REFINE}:"):
@@ -144,7 +144,7 @@ def _link(here: Release, before: Release | None, efforts: list[AttemptSpan]) -> 
 
 
 def covered(intervals: Iterable[Interval]) -> timedelta:
-    """How much time these intervals cover together; where they overlap, it counts once."""
+    """The total time that these intervals cover; overlaps count once."""
     total, until = timedelta(0), None
     for began, ended in sorted(intervals):
         start = began if until is None else max(began, until)

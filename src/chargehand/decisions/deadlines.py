@@ -1,4 +1,4 @@
-"""Deadlines and active time of a run: when its work must end, when its answer must, and the timers for it."""
+"""Deadlines and active time of a run: when its work and its answer must end, and the timers for both."""
 
 from datetime import datetime, timedelta
 
@@ -7,22 +7,22 @@ from msgspec import Struct, field
 from chargehand.facts.events import DeadlinePassed, RunRequested, WorkStopped
 from chargehand.facts.scheduler_commands import Command, SetTimer
 
-#: why a run is stopped; anything else says so in words
+#: reasons why a run is stopped; any other reason is free text
 CANCELLED, OUT_OF_TIME = "cancelled", "out of time"
-#: what composing the answer may take when something other than a deadline stopped the work
+#: time for composing the answer of a stopped run that has no deadline
 ANSWER_TIME = timedelta(minutes=1)
 
 _RESERVE_SHARE, _RESERVE_MOST = 0.1, timedelta(seconds=15)
 
 
 class ActiveTime(Struct):
-    """Active time of a run. It stands still while only people can move the run, or no process leads it."""
+    """The active time of a run. It stands still while only people can move the run, or no process leads it."""
 
-    #: it runs out later than its timer was set for
+    #: it now runs out later than its timer was set for
     is_late: bool = False
-    #: how long it has stood still
+    #: how long it has stood still in total
     still: timedelta = timedelta(0)
-    #: when it came to stand still, if it does
+    #: since when it stands still; None: it is running
     since: datetime | None = None
 
     @property
@@ -30,18 +30,18 @@ class ActiveTime(Struct):
         return self.since is not None
 
     def stop(self, at: datetime) -> None:
-        """From here on only people can move the run."""
+        """Stop counting: from now on, only people can move the run."""
         if self.since is None:
             self.since = at
 
     def go_on(self, at: datetime) -> None:
-        """Something can move by itself again."""
+        """Continue counting: something in the run can move by itself again."""
         if self.since is not None:
             self.leave_out(at - self.since)
             self.since = None
 
     def leave_out(self, span: timedelta) -> None:
-        """So much time has passed that does not count."""
+        """Do not count this span of time."""
         self.still += max(span, timedelta(0))
         self.is_late = True
 
@@ -49,24 +49,24 @@ class ActiveTime(Struct):
         return began_at + active + self.still
 
     def has_run_out(self, began_at: datetime, active: timedelta, at: datetime) -> bool:
-        """Whether it had run out by then, or by the moment it came to stand still."""
+        """Whether it has run out at this instant; if it stands still, at the instant when it was stopped."""
         return (self.since or at) >= self.runs_out_at(began_at, active)
 
 
 class Deadlines(Struct):
-    """One run's time. A deadline runs on regardless; active time only while the run can move by itself."""
+    """The time of one run. A deadline is fixed; active time counts only while the run can move by itself."""
 
     active_time: ActiveTime = field(default_factory=ActiveTime)
-    #: there is no time left, not even for an answer
+    #: no time is left, not even for an answer
     is_closed: bool = False
     requested: RunRequested | None = None
-    #: when composing the answer must end, once the work was stopped
+    #: when composing the answer must end; None: the work was not stopped
     closes_at: datetime | None = None
-    #: tasks that were told to stop because of their own deadlines
+    #: tasks whose own deadlines have passed
     expired_tasks: set[str] = field(default_factory=set)
 
     def timers(self) -> list[Command]:
-        """Everything that is to go off, as far as it is known now."""
+        """All timers of the run, as far as they are known now."""
         requested, ends_at = self._asked, self.ends_at
         if ends_at is None:
             return self.active_timer()
@@ -77,26 +77,26 @@ class Deadlines(Struct):
         return timers
 
     def active_timer(self) -> list[Command]:
-        """When active time will have run out, for a run that has no other end."""
+        """The timer for the end of the active time; none for a run with a deadline."""
         if self.ends_at is not None:
             return []
         due_at = self.active_time.runs_out_at(self._asked.at, self._asked.limits.active)
         return [SetTimer(due_at, DeadlinePassed(at=due_at))]
 
     def close(self, at: datetime) -> list[Command]:
-        """The work was stopped; from now on there is time for the answer only."""
+        """Start the time for the answer, because the work was stopped."""
         if not self._asked.answers:
             return []
         self.closes_at = self._asked.deadline_at or at + ANSWER_TIME
         return self.timers()
 
     def has_time_to_answer(self) -> bool:
-        """Whether the end of the work leaves a while for composing the answer."""
+        """Whether composing the answer gets extra time (`ANSWER_TIME`) when the active time runs out."""
         requested = self._asked
         return requested.answers and requested.deadline_at is None and self.closes_at is None
 
     def are_over(self, at: datetime, stop_reason: str) -> bool:
-        """Whether the run's time, or what is left of it once the work was stopped, has passed."""
+        """Whether the run's time has passed; after the work was stopped, the time for its answer."""
         if stop_reason == CANCELLED or self.is_closed:
             return False
         if self.ends_at is not None:
@@ -106,7 +106,7 @@ class Deadlines(Struct):
         return self.active_time.has_run_out(self._asked.at, self._asked.limits.active, at)
 
     def work_ends_at(self) -> datetime | None:
-        """When all attempts will be stopped at the latest, if that is known."""
+        """When all attempts are stopped at the latest, if that is known."""
         deadline_at = self._asked.deadline_at
         if deadline_at is None or not self._asked.answers:
             return deadline_at
@@ -114,7 +114,7 @@ class Deadlines(Struct):
 
     @property
     def ends_at(self) -> datetime | None:
-        """When all of the run must be over, its answer too, if that is known."""
+        """When the whole run, its answer included, must be over, if that is known."""
         return self.closes_at or self._asked.deadline_at
 
     @property
@@ -124,5 +124,5 @@ class Deadlines(Struct):
 
 
 def _reserve(whole: timedelta) -> timedelta:
-    """What is kept back of a run's time for composing its answer."""
+    """The part of a run's time that is kept for composing its answer."""
     return min(whole * _RESERVE_SHARE, _RESERVE_MOST)

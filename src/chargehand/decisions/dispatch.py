@@ -1,4 +1,4 @@
-"""One pool: which offered task gets which worker now. It hears of offers and free places only."""
+"""Dispatch: which ready task gets which worker now. It knows only offers and worker slots."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from chargehand.facts.scheduler_commands import OfferAttempt, PreemptAttempt, St
 
 __all__ = ["AGEING", "Balance", "Dispatch", "Place", "Starts"]
 
-#: the run as it was when the attempt began, for it may be led anew since
+#: worker, run and slot of an attempt; its lane is kept because the run may have been opened again since
 _Held: TypeAlias = tuple[SlotState, Lane, Holding]
 
 
@@ -38,27 +38,27 @@ class Starts(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
 
 
 class WorkerLoad(Struct, frozen=True, kw_only=True):
-    """What one worker has to do."""
+    """The current load of one worker."""
 
     name: str
-    #: attempts under way, and how many there may be at once
+    #: attempts in progress, and how many it may have at once
     active: int
     capacity: int
-    #: it gets nothing new
+    #: it gets no new attempts
     is_draining: bool
-    #: it keeps failing, so it gets nothing for a while
+    #: it keeps failing, so it gets no attempts for a while
     is_resting: bool
     #: run, task and number of each attempt
     held: tuple[tuple[str, str, int], ...]
 
 
 class Dispatch:
-    """Gives free places to the most urgent offers.
+    """Gives free slots to the most urgent offers.
 
     The order is: priority (aged by the run's arrival), runs that can still be in time before those
     that cannot, deadline (less half the run's longest path, where lengths are known), arrival of the
-    run, longest remaining path, plan order. Where no place is free for an offer that is more urgent
-    than something that runs, the pool grows if it can, and else has the least urgent give way.
+    run, longest remaining path, plan order. If no slot is free for an offer that is more urgent than
+    a running attempt, the pool grows if it can; otherwise the least urgent attempt is preempted.
     """
 
     def __init__(
@@ -71,44 +71,43 @@ class Dispatch:
         self._resizer = Resizer(parallel) if isinstance(parallel, Elastic) else None
         if not isinstance(parallel, Elastic):
             count(parallel, "parallel", least=1)
-        #: places that the pool may ever have
+        #: the largest number of slots that the pool may have
         self.most = parallel.most if isinstance(parallel, Elastic) else parallel
         self.parallel = self.most if self._resizer is None else self._resizer.size
         if self.parallel < 1:
             raise UsageError(f"parallel={parallel} must be at least 1")
         self.active = 0
-        #: when a breaker, the rate of starts or an elastic size may let the next attempt through, as
-        #: of the last `place`
+        #: when a breaker, the start rate or an elastic size may allow the next start, as of the last `place`
         self.probes_at: float | None = None
         #: workers whose capacity the last `place` changed
         self.resized: dict[str, int] = {}
         self._bucket = None if starts is None else Bucket(starts.a_minute, starts.burst)
         self._staff = WorkerSlots(self.most, balance, breaker)
         self._offers = ReadyQueue()
-        #: the places that are taken, by attempt
+        #: the taken slots, by attempt
         self._held: dict[Key, _Held] = {}
         self._started = 0
 
     # workers
 
     def join(self, place: Place) -> None:
-        """A worker takes part from now on; one that drains takes part again."""
+        """Add a worker; a draining worker gets new attempts again."""
         self._staff.join(place)
 
     def drain(self, worker: str) -> None:
-        """Give this worker nothing new."""
+        """Give this worker no new attempts."""
         self._staff.drain(worker)
 
     def leave(self, worker: str) -> bool:
-        """Give this worker nothing new, and forget it once it holds nothing; whether that is so now."""
+        """Drain this worker and remove it as soon as it holds no attempt; returns whether it is removed now."""
         return self._staff.leave(worker)
 
     def held_by(self, worker: str) -> list[tuple[str, str, int]]:
-        """The attempts that hold a place of this worker: run, task and number of each."""
+        """The attempts that hold a slot of this worker: run, task and number of each."""
         return [key for key, (holder, _, _) in self._held.items() if holder.name == worker]
 
     def loads(self) -> list[WorkerLoad]:
-        """What each worker has to do now."""
+        """The current load of each worker."""
         held: dict[str, list[Key]] = {}
         for key, (holder, _, _) in self._held.items():
             held.setdefault(holder.name, []).append(key)
@@ -125,23 +124,23 @@ class Dispatch:
         ]
 
     def succeeded(self, worker: str) -> None:
-        """An attempt of this worker's is done: it works."""
+        """An attempt of this worker is done, so its breaker closes."""
         self._staff.succeeded(worker)
 
     def failed(
         self, run: str, task: str, attempt: int, worker: str, now: float, error: str
     ) -> None:
-        """An attempt failed in a way that speaks against its worker."""
+        """An attempt failed in a way that counts against its worker."""
         self._staff.failed((run, task, attempt), worker, now, error)
 
     # offers
 
     def open_run(self, run: str, at: datetime, parallel: int) -> None:
-        """Hear of a run before its offers. Runs are served in the order of their arrival."""
+        """Register a run, before its first offer. Runs are served in the order of their arrival."""
         self._offers.open_run(run, at, parallel)
 
     def close_run(self, run: str) -> None:
-        """The run ended; what it still has in the queue is dead. Its running attempts still count."""
+        """Drop the queued offers of a run. Its running attempts still count."""
         self._offers.close_run(run)
 
     def offer(self, run: str, offer: OfferAttempt, now: float) -> None:
@@ -149,11 +148,11 @@ class Dispatch:
         self._offers.add(run, offer, now)
 
     def withdraw(self, run: str, task: str) -> None:
-        """The task is not to start after all; unknown ones are fine."""
+        """Take back an offer; an unknown task is ignored."""
         self._offers.withdraw(run, task)
 
     def freed(self, run: str, task: str, attempt: int) -> None:
-        """An attempt has really ended, and its place with it; unknown ones are fine."""
+        """Free the slot of an attempt that has really ended; an unknown attempt is ignored."""
         held = self._held.pop((run, task, attempt), None)
         if held is None:
             return
@@ -165,10 +164,10 @@ class Dispatch:
         if worker.is_leaving:
             self._staff.let_go(worker)
 
-    # places
+    # slots
 
     def place(self, now: float) -> list[StartAttempt]:
-        """Fill the free places, most urgent first; where their number is elastic, fit it to the demand."""
+        """Fill the free slots, most urgent offer first, and fit an elastic number of slots to the demand."""
         staff = self._staff
         self._offers.forget_withdrawn()
         self.probes_at = staff.rouse(now, self._held) if staff.troubled else None
@@ -180,7 +179,7 @@ class Dispatch:
         return starts
 
     def make_room(self) -> list[PreemptAttempt]:
-        """Whom to stop at the next safe point, because a more urgent offer finds no free slot. To be asked after `place`."""
+        """The attempts to preempt because a more urgent offer finds no free slot. Call this after `place`."""
         preempts: list[PreemptAttempt] = []
         for holding, want in self._givers():
             holding.gives_way = True
@@ -191,7 +190,7 @@ class Dispatch:
         return preempts
 
     def why_waiting(self, run: str, task: str) -> str:
-        """In words, what an offered task waits for; empty if it is not in the queue."""
+        """What an offered task waits for, in words; empty if it is not in the queue."""
         found = self._offers.find(run, task)
         if found is None:
             return ""
@@ -226,7 +225,7 @@ class Dispatch:
             if not self._may_start(now):
                 break
             target = heads[0][1]
-            if not has_room(target):  # another target took the last of it
+            if not has_room(target):  # another target took the last slot
                 heappop(heads)
                 continue
             waiting, lane = offers.take(target)
@@ -260,16 +259,16 @@ class Dispatch:
         return StartAttempt(waiting.run, offer.task, offer.attempt, worker.name, why)
 
     def _may_start(self, now: float) -> bool:
-        """Whether the rate of starts allows one more; if not, `probes_at` says when it will."""
+        """Whether the start rate allows one more start; if not, `probes_at` says when it will."""
         wait = 0.0 if self._bucket is None else self._bucket.wait(1, now)
         if wait:
             self.probes_at = min(self.probes_at or math.inf, now + wait)
         return not wait
 
-    # more places, or fewer
+    # elastic numbers of slots
 
     def _resize(self, now: float) -> bool:
-        """Fit elastic numbers of places to the demand; whether there is more room than before."""
+        """Fit elastic numbers of slots to the demand; returns whether there are more slots than before."""
         offers, looks = self._offers, list[float]()
         pressing = self._pressing()
         has_grown = False
@@ -291,14 +290,14 @@ class Dispatch:
         return has_grown
 
     def _pressing(self) -> list[str]:
-        """What is called for by offers for which somebody must give way, unless there are more places."""
+        """The targets of offers that would preempt an attempt unless the pool gets more slots."""
         if self.active >= self.most:
             return []
         targets = [want.target for _, want in self._givers()]
         return [target for target in targets if self._staff.could_have_room(target)]
 
     def _givers(self) -> list[tuple[Holding, Want]]:
-        """Who would have to give way to whom, with as many places as there are."""
+        """Which attempt would be preempted for which offer, with the slots that there are now."""
         offers = self._offers
         if len(offers.urgencies) < 2 or not offers or self._bucket is not None:
             return []
@@ -311,5 +310,5 @@ class Dispatch:
 
     def _serving(self, target: str) -> Callable[[str], bool]:
         able = self._staff.willing(target)
-        # Where a worker has room, any place of the pool will do.
+        # If a suitable worker has room, any slot of the pool will do.
         return (lambda _: bool(able)) if self._staff.has_room(target) else able.__contains__

@@ -1,4 +1,4 @@
-"""Tasks and workers as people know them: ids that begin with `@` are the supervisor's own, and told in words."""
+"""Names of tasks and workers for people: ids of system tasks, which begin with `@`, become words."""
 
 from chargehand.decisions.system_tasks import (
     ANSWER,
@@ -12,39 +12,39 @@ from chargehand.decisions.system_tasks import (
     is_system_task,
 )
 
-#: states of tasks whose own names say too little
+#: words for states whose names say too little
 _STATE_WORDS = {
     "retrying": "to be tried again",
     "asking": "waiting for an answer",
 }
-#: who does system tasks
+#: the worker of system tasks
 SUPERVISOR = "supervisor"
-#: who asks in a system task
+#: who asks the questions of system tasks
 THE_RUN = "the run"
 
 
 def task_name(task: str) -> str:
-    """A task of the plan by its id; a system task by what it does, and for which task."""
+    """The id of a task of the plan; for a system task, what it does and for which task."""
     return system_task_words(task) if is_system_task(task) else task
 
 
 def state_words(state: str) -> str:
-    """The state of a task, or of what an answer lacks, as people read it."""
+    """The state of a task or a gap, in words."""
     return _STATE_WORDS.get(state, state)
 
 
 def worker_name(worker: str) -> str:
-    """A worker by its name; those that begin with `@` are all the supervisor."""
+    """The name of a worker; `supervisor` for all names that begin with `@`."""
     return SUPERVISOR if is_system_task(worker) else worker
 
 
 def asker_name(task: str) -> str:
-    """Who asks a question: a task of the plan, or the run."""
+    """Who asks a question: a task of the plan, or the run for a system task."""
     return THE_RUN if is_system_task(task) else task
 
 
 def system_task_words(task: str) -> str:
-    """What the supervisor itself is doing."""
+    """What the supervisor does in this system task."""
     kind, _, about = task.partition(":")
     if is_hedge(task):
         return f"{hedged(task)} takes too long: a second attempt"

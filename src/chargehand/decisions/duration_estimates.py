@@ -1,4 +1,4 @@
-"""How long things will take: what past runs taught about each worker, and what hangs on a task."""
+"""Estimated durations of tasks, learned from the attempts of each worker."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -8,14 +8,14 @@ from msgspec import Struct, field
 from chargehand.facts.events import Pace
 from chargehand.facts.plan import Task
 
-#: older attempts fade once a worker has this many
+#: older attempts lose weight once a worker has this many
 _REMEMBERED = 200
-#: attempts of a worker after which none is expected to be much faster than all of them
+#: with this many attempts of a worker, the fastest of them counts as its least time
 ENOUGH = 10
 
 
 def learn(known: Mapping[str, Pace], seen: Iterable[tuple[str, Pace]]) -> dict[str, Pace]:
-    """What is known of each worker after these runs, newer ones weighing as much as older ones."""
+    """The paces of all workers after these runs. Each attempt has the same weight, up to `_REMEMBERED`."""
     paces = dict(known)
     for worker, pace in seen:
         before = paces.get(worker)
@@ -30,9 +30,9 @@ def learn(known: Mapping[str, Pace], seen: Iterable[tuple[str, Pace]]) -> dict[s
 
 
 def least_time(task: Task, paces: Mapping[str, Pace]) -> timedelta | None:
-    """What this task takes at least: as its plan says, else as nobody has ever been faster at it.
+    """The least time that this task takes: its `expect`, else the fastest attempt of its worker so far.
 
-    None if too little is known to deny it a try.
+    None if too little is known to refuse a start.
     """
     if task.expect is not None:
         return task.expect
@@ -41,9 +41,9 @@ def least_time(task: Task, paces: Mapping[str, Pace]) -> timedelta | None:
 
 
 class WorkTimes(Struct):
-    """How long the attempts of a run took that were done, by worker."""
+    """How long the successful attempts of a run took, by worker."""
 
-    #: how many, their time together, the least of it
+    #: how many, their total time, the time of the fastest
     by_worker: dict[str, tuple[int, timedelta, timedelta]] = field(default_factory=dict)
 
     def add(self, worker: str, took: timedelta) -> None:
@@ -51,7 +51,7 @@ class WorkTimes(Struct):
         self.by_worker[worker] = (count + 1, total + took, min(least, took))
 
     def mean(self, worker: str) -> timedelta | None:
-        """What an attempt of this worker takes, if any was done."""
+        """The mean duration of this worker's attempts; None if none is done."""
         count, total, _ = self.by_worker.get(worker, (0, _NO_TIME, _NO_TIME))
         return total / count if count else None
 
@@ -70,7 +70,7 @@ _NO_TIME = timedelta(0)
 
 
 class Estimates:
-    """Expected seconds of each task. Without any knowledge every task counts the same: one hop."""
+    """Expected seconds of each task. If nothing is known of any worker, every task counts 1."""
 
     def __init__(self, paces: Mapping[str, Pace]) -> None:
         self._seconds = {worker: pace.mean.total_seconds() for worker, pace in paces.items()}

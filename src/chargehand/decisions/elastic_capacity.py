@@ -1,4 +1,4 @@
-"""How many places there should be: more when work has waited for one, fewer when they lie idle.
+"""Elastic numbers of slots: more when tasks have waited for a slot, fewer when slots are idle.
 
 Pure: instants are seconds on any clock and come from the caller.
 """
@@ -47,15 +47,15 @@ class Elastic(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
 
 
 class Demand(Struct, frozen=True):
-    """How much the places are asked for."""
+    """The demand for slots."""
 
-    #: places taken
+    #: taken slots
     busy: int
-    #: tasks that wait for nothing but a place
+    #: tasks that wait for nothing but a slot
     waiting: int = 0
-    #: when the next of them began to wait
+    #: since when the first of them waits
     since: float = 0.0
-    #: those of them for which somebody would have to give way
+    #: how many of them would preempt a running attempt
     pressing: int = 0
 
 
@@ -66,16 +66,16 @@ class _Direction(IntEnum):
 
 
 class Resizer:
-    """Says how many places there should be. To be told of the demand whenever it may have changed."""
+    """Decides how many slots there should be. Call `fit` whenever the demand may have changed."""
 
     def __init__(self, bounds: Elastic) -> None:
         self.bounds = bounds
         self.size = bounds.least
-        #: when it would like to be told of the demand again, even if nothing changes
+        #: when to call `fit` again even if nothing changes; None: no need
         self.looks_at: float | None = None
         self._wait = bounds.wait.total_seconds()
         self._period = bounds.period.total_seconds()
-        #: the most that was asked for since `_peak_from`
+        #: the highest demand since `_peak_from`
         self._peak = 0
         self._peak_from = -math.inf
         self._grown_at = -math.inf
@@ -83,7 +83,7 @@ class Resizer:
         self._direction = _Direction.NONE
 
     def fit(self, demand: Demand, now: float) -> int:
-        """The number of places from now on; never fewer than are taken."""
+        """The number of slots from now on; never fewer than are taken."""
         asked = demand.busy + demand.waiting
         self._peak = max(self._peak, asked)
         grows_at = self._grows_at(demand)
@@ -101,7 +101,7 @@ class Resizer:
         return self.size
 
     def _grows_at(self, demand: Demand) -> float | None:
-        """When this demand is reason to grow, if it lasts; None: it is none."""
+        """When to grow if this demand lasts; None: it is no reason to grow."""
         if not demand.waiting or demand.busy < self.size or self.size >= self.bounds.most:
             return None
         due_at = -math.inf if demand.pressing else self._waited_at(demand)
@@ -109,11 +109,11 @@ class Resizer:
         return max(due_at, self._turned_at + self._period) if is_turn else due_at
 
     def _waited_at(self, demand: Demand) -> float:
-        """When the next task will have waited long enough."""
+        """When the first task will have waited long enough."""
         return max(demand.since, self._grown_at) + self._wait
 
     def _wanted(self, demand: Demand, now: float) -> int:
-        """How far to grow: for all that wait, if they have waited; else for the pressing alone."""
+        """The size to grow to: enough for all waiting tasks if they waited long enough, else for the pressing ones."""
         wanted = self.size + demand.pressing
         if now >= self._waited_at(demand):
             wanted = max(wanted, min(demand.busy + demand.waiting, 2 * self.size))
@@ -125,7 +125,7 @@ class Resizer:
         self.size = size
 
     def _watch(self, asked: int, now: float) -> None:
-        """Look anew at how much is asked for. After growing, a whole period has to show it was too much."""
+        """Measure the peak from now on. After growing, the size can only shrink after a whole period."""
         self._peak, self._peak_from = asked, now
 
     def _next_look(self, demand: Demand) -> float | None:

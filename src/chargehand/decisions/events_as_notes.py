@@ -1,4 +1,4 @@
-"""What happens to a run, read as notes: a view of its events, folded on demand and stored nowhere."""
+"""The events of a run, read as notes: a view that is computed on demand and stored nowhere."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from chargehand.facts.outcome import Done, Failed
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 
-#: the first tag of a note, and its importance
+#: by segment: the first tag of a note, and its importance
 _SEGMENTS = {
     Segment.TASKS: ("task", 0.8),
     Segment.RESULTS: ("result", 0.8),
@@ -25,26 +25,26 @@ PENDING = "pending"
 
 
 class RunNotes:
-    """Turns the events of one run, in order, into notes. The supervisor's own thinking is no task."""
+    """Turns the events of one run, in order, into notes. System tasks get none, except for refused results."""
 
     def __init__(self, run: str) -> None:
         self.run = run
-        #: of the newest event that it has seen
+        #: number of the last event that was applied
         self.seq = 0
         self.notes: list[Note] = []
         self._workers: dict[str, str] = {}
         self._needs: dict[str, list[str]] = {}
-        #: who gives out the tasks
+        #: author of the notes that assign tasks
         self._author = LEADER
-        #: of the request, and so of every plan made of it
+        #: taint of the request, and therefore of every plan made from it
         self._taint: tuple[str, ...] = ()
-        #: untrusted sources that each task has read so far, and so all that it says
+        #: by task: the untrusted sources that it has read so far; they taint all its notes
         self._read_by: dict[str, dict[str, None]] = {}
-        #: by task: where in `notes` the one stands that gave it out last
+        #: by task: index in `notes` of the note that assigned it last
         self._given_out: dict[str, int] = {}
 
     def apply(self, seq: int, event: events.Event) -> list[Note]:
-        """The notes that this event is read as; often none."""
+        """Take the next event; returns the notes that it is read as, often none."""
         self.seq = seq
         self._settle(event)
         notes = self._read(event)
@@ -55,7 +55,7 @@ class RunNotes:
         return notes
 
     def _settle(self, event: events.Event) -> None:
-        """Have the notes that gave out tasks say where these stand: what is over is not pending."""
+        """Update the state tags of the notes that assigned tasks."""
         match event:
             case events.AttemptFinished(task=name, outcome=Done()):
                 self._tag(name, "completed")
@@ -138,7 +138,7 @@ class RunNotes:
         if not event.worker:
             note = self._note(event, Segment.TASKS, "reassigned", task, said, author=self._author)
             return replace(note, importance=_REASSIGNED)
-        # Somebody else has it from now on, and finds it where its first worker found it.
+        # The new worker finds it where the first worker found it: among the pending tasks.
         said["worker"] = self._workers[task] = event.worker
         note = self._note(event, Segment.TASKS, PENDING, task, said, author=self._author)
         tags = (*note.tags, event.worker, "reassigned")
@@ -195,5 +195,5 @@ class RunNotes:
 
 
 def told_of(failure: Failed) -> dict[str, str]:
-    """What a failure says of itself beside its words, by name."""
+    """Class, exception and stack of a failure, as metadata of a note."""
     return {"class": failure.kind.value, "exception": failure.error, "stack": failure.stack}

@@ -1,9 +1,9 @@
-"""Hedging: a second attempt beside one that takes far too long; the first result counts.
+"""Hedging: a second attempt next to one that takes far too long; the first result counts.
 
-A hedge is a task of no plan, `@hedge:TASK:ATTEMPT`, a copy of the straggler that takes a place of the
-pool only when nobody else wants it. Whichever of the two is done first makes the task's result, and the
-other is stopped. A hedge changes nothing outside: it may begin pure and idempotent steps only, is asked
-nothing, and whatever else becomes of it is without consequence.
+A hedge is a system task, `@hedge:TASK:ATTEMPT`: a copy of the slow task that gets a slot of the pool only
+if no other task wants it. The first of the two results becomes the task's result, and the other attempt is
+stopped. A hedge must not change anything twice: it may only start pure and idempotent steps. If it fails,
+is lost or needs a person, it is cancelled, without any effect on its task.
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ from chargehand.facts.events import Effect, HedgeDue, Pace, StepStarted
 from chargehand.facts.plan import Task
 from chargehand.facts.scheduler_commands import Command, SetTimer
 
-#: an attempt that takes so many times as long as its worker usually takes is a straggler
+#: an attempt is slow if it takes this many times the usual duration
 FACTOR = 2
-#: nothing shorter is worth a second attempt
+#: shorter attempts are never hedged
 LEAST = timedelta(seconds=1)
-#: the urgency of hedges: everything else goes first
+#: the urgency of hedges: all other tasks go first
 LAST = 1_000_000
 
 
 def hedge_of(task: Task, attempt: int) -> Task:
-    """The task that does the same beside this attempt."""
+    """The hedge of this attempt at a task."""
     id_ = f"{HEDGE}:{task.id}:{attempt}"
     return replace(task, id=id_, hedge=False, optional=True, deadline=None, on_failure=None)
 
@@ -36,9 +36,9 @@ def hedge_of(task: Task, attempt: int) -> Task:
 def patience_with(
     task: Task, worker: str, seen: WorkTimes, known: Mapping[str, Pace]
 ) -> timedelta | None:
-    """How long an attempt may take before it is a straggler; None if nobody knows what is usual.
+    """How long an attempt may take before it is hedged; None if no usual duration is known.
 
-    What this run has `seen` of the worker counts more than what was `known` before.
+    The task's `expect` counts most, then the attempts `seen` in this run, then the pace `known` from past runs.
     """
     usual = seen.mean(worker) if task.expect is None else task.expect
     if usual is None and worker in known:
@@ -47,17 +47,17 @@ def patience_with(
 
 
 class Hedges(Struct):
-    """Which open attempts are watched, and which hedge was begun beside which task."""
+    """Which open attempts are watched, and which tasks have a hedge."""
 
     #: whether any task of the run may be hedged
     are_wanted: bool = False
-    #: tasks of whose open attempts it is known when they will have taken too long
+    #: tasks whose open attempt has a timer
     watched: set[str] = field(default_factory=set)
-    #: by task: the hedge beside its open attempt
+    #: by task: the hedge of its open attempt
     beside: dict[str, str] = field(default_factory=dict)
 
     def watch(self, node: TaskNode, seen: WorkTimes, known: Mapping[str, Pace]) -> list[Command]:
-        """The timer that goes off when an open attempt will have taken too long, once that is known."""
+        """The timer for when an open attempt takes too long; none while no usual duration is known."""
         task, started_at = node.task, node.started_at
         if not task.hedge or task.id in self.watched or started_at is None:
             return []
@@ -69,16 +69,16 @@ class Hedges(Struct):
         return [SetTimer(due_at, HedgeDue(task=task.id, attempt=node.attempt, at=due_at))]
 
     def begin(self, node: TaskNode) -> Task:
-        """The hedge of the open attempt."""
+        """Create the hedge of an open attempt."""
         hedge = hedge_of(node.task, node.attempt)
         self.beside[node.task.id] = hedge.id
         return hedge
 
     def part(self, task: str) -> str:
-        """Forget the hedge beside this task; returns its id, or nothing if there is none."""
+        """Forget the hedge of this task; returns its id, empty if there is none."""
         return self.beside.pop(task, "")
 
 
 def may_begin(event: StepStarted) -> bool:
-    """Whether a step may be begun by whoever wants to: a hedge must not change the world twice."""
+    """Whether this step may start: a hedge may only start pure and idempotent steps."""
     return not is_hedge(event.task) or event.effect in (Effect.PURE, Effect.IDEMPOTENT)

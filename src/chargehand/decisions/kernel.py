@@ -1,8 +1,8 @@
-"""The kernel at which all runs of one process are led: messages in; entries to write, then acts, out.
+"""The kernel of a process: holds all runs that it leads. Messages in; entries to write and acts to carry out, out.
 
-It joins the schedule of each run with the one pool, and is as pure as they are: the supervisor
-drains its inbox into `decide`, appends the round's entries to the journal, and only then carries
-out the round's acts. The simulator does the same with a journal and a clock that it breaks.
+It combines the live runs with the one pool of worker slots, and does no I/O: the runtime passes the messages
+of its inbox to `decide`, appends the entries of the batch to the journal, and only then carries out its acts.
+The fault simulator does the same with a journal and a clock that it breaks.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ from chargehand.facts.scheduler_commands import (
 _A_MOMENT = timedelta(milliseconds=1)
 
 
-#: a result that we could not keep says nothing of who brought it forth; providers have their own breaker
+#: not the worker's fault: the journal could not store its result, or a provider failed (which has its own breaker)
 _NOT_ITS_FAULT = {
     "JournalFull",
     "ModelBusy",
@@ -55,13 +55,13 @@ _NOT_ITS_FAULT = {
 
 
 class RunMessage(Struct, gc=False):
-    """Something that is said to have happened to a run."""
+    """A report of an event of a run."""
 
     run: str
     event: Event
-    #: whoever waits to hear that it was written down, or refused
+    #: identifies the caller who waits until the event is recorded or refused; None: nobody waits
     ticket: object = None
-    #: the mail that it came by
+    #: id of the message from another process that it came with; 0: none
     mail: int = 0
 
 
@@ -78,46 +78,46 @@ Act: TypeAlias = StartAttempt | StopAct | PreemptAttempt
 
 
 class Batch(Struct):
-    """What one decision came to. First all `entries` are written down, then the rest is done."""
+    """The result of one decision. The caller writes all `entries` first, then does the rest."""
 
-    #: by run
+    #: events to write, by run
     entries: dict[str, list[Event]] = {}
-    #: taken together with those entries
+    #: by run: ids of messages from other processes, which are marked as read together with these entries
     mail: dict[str, list[int]] = {}
     acts: list[Act] = []
-    #: who waits, and what was written down in answer; None: refused
+    #: tickets of the messages, each with the event that is recorded; None: refused
     tickets: list[tuple[object, Event | None]] = []
-    #: runs whose last event is among the entries
+    #: runs whose last event is in `entries`
     ended: dict[str, LiveRun] = {}
-    #: runs about which a decision raised; those that could not even be ended are not among `ended`
+    #: runs for which a decision raised an exception; those that could not be ended are not in `ended`
     broken: dict[str, tuple[LiveRun, InternalError]] = {}
     #: workers whose capacity has changed
     sizes: dict[str, int] = {}
 
 
 class Kernel:
-    """Leads runs. Holds no clock and does no I/O."""
+    """Leads all runs of a process. Holds no clock and does no I/O."""
 
     def __init__(self, dispatch: Dispatch, retry: RetryPolicy | None = None) -> None:
         self.dispatch = dispatch
         self.runs: dict[str, LiveRun] = {}
-        #: nothing new is started any more
+        #: no new attempts are started
         self.is_draining = False
         self._retry = retry
         self._timers = Timers()
         self._backlog: list[tuple[str, list[Command]]] = []
-        #: when a worker that rests may be given something again
+        #: when the pool may be able to start the next attempt: a breaker, the start rate or an elastic size
         self._probe_at: datetime | None = None
-        #: what the supervisor is to do itself; it needs no place in the pool
+        #: offered system tasks; they need no slot in the pool
         self._system_tasks: dict[tuple[str, str], OfferAttempt] = {}
         self._running_system_tasks: set[tuple[str, str, int]] = set()
 
     def led_by(
         self, node: str, epoch: int, at: datetime, live_run: LiveRun | None = None
     ) -> RunLed:
-        """What is written when a run becomes ours: with the waits between tries, unless they are the usual.
+        """The event with which this process starts to lead a run; it has the retry policy unless that is the usual one.
 
-        Of a run that goes on, also the crew that a person has accepted for it.
+        For a resumed run, it also has the changed crew that a person has accepted.
         """
         retry = None if self._retry == USUAL_RETRY else self._retry
         crew, members = ("", {}) if live_run is None else live_run.accepted
@@ -130,9 +130,9 @@ class Kernel:
         above: Account | None = None,
         results: RunResults | None = None,
     ) -> LiveRun:
-        """Lead this run from now on, going on from its history. Its first round comes with the next `decide`.
+        """Lead this run from now on, starting from its history. The next `decide` carries out what is outstanding.
 
-        What it spends counts against the account `above` it, too. A fork begins with `results` of another.
+        What it spends also counts against the account `above`. A fork starts with the `results` of another run.
         """
         live_run = LiveRun(
             run, retry=self._retry, results=results, above=above, timers=self._timers
@@ -152,7 +152,7 @@ class Kernel:
         return live_run
 
     def close(self, run: str) -> None:
-        """Lead this run no longer. Attempts of it that still run keep their places until they end."""
+        """Stop leading this run. Its running attempts keep their slots until they end."""
         live_run = self.runs.pop(run, None)
         if live_run is not None:
             if live_run.account is not None:
@@ -163,14 +163,14 @@ class Kernel:
                 del self._system_tasks[system_task]
 
     def decide(self, messages: Sequence[RunMessage], now: datetime) -> Batch:
-        """Take in messages and due timers, in this order, and fill the pool."""
+        """Apply messages, then due timers, then fill the free slots."""
         batch = Batch()
         backlog, self._backlog = self._backlog, []
         for run, commands in backlog:
             if run in self.runs:
                 try:
                     self._resume(run, self.runs[run], commands, batch, now)
-                except Exception as error:  # noqa: BLE001 - of this run; the others go on
+                except Exception as error:  # noqa: BLE001 - it ends this run; the others continue
                     self.break_off(run, error, batch, now)
         self._hear(messages, batch, now)
         while (due := self._timers.pop(now)) is not None:
@@ -180,15 +180,15 @@ class Kernel:
         for run in batch.ended:
             self.close(run)
         for run in [run for run, events in batch.entries.items() if not events]:
-            if run not in batch.mail:  # nothing was said that was new
+            if run not in batch.mail:  # no message said anything new
                 del batch.entries[run]
         return batch
 
     def break_off(self, run: str, error: Exception, batch: Batch, now: datetime) -> None:
-        """End a run about which a decision raised: it alone fails, with an error that asks for a report.
+        """End a run for which a decision raised an exception. Only this run fails; its error asks for a report.
 
-        What was written of it in this round stays, as far as it was applied. If not even its end can be
-        decided, it is led no longer.
+        Entries of this batch that were applied before stay. If even the end cannot be decided, the process only
+        stops leading the run.
         """
         live_run = self.runs.get(run) or batch.ended.get(run)
         if live_run is None:
@@ -207,9 +207,9 @@ class Kernel:
         finished = RunFinished(status=RunStatus.FAILED, reason=str(mistake), at=now)
         try:
             live_run.enter(finished, [])
-        except Exception:  # noqa: BLE001 - nothing more can be decided about it
+        except Exception:  # noqa: BLE001 - no more decisions about this run are possible
             batch.ended.pop(run, None)
-        if not live_run.schedule.epoch:  # not even its beginning could be decided: it never was
+        if not live_run.schedule.epoch:  # not even its first events could be applied
             batch.entries.pop(run, None)
         elif live_run.schedule.status is not None:
             batch.entries.setdefault(run, []).append(finished)
@@ -220,7 +220,7 @@ class Kernel:
         ]
 
     def next_due(self) -> datetime | None:
-        """When `decide` is to be called at the latest, if nothing comes before."""
+        """When to call `decide` at the latest, even without messages; None: nothing is due."""
         timer_at = self._timers.next_due(self.runs)
         probe_at = None if self.is_draining else self._probe_at
         if timer_at is None or probe_at is None:
@@ -229,28 +229,28 @@ class Kernel:
 
     @property
     def has_probe(self) -> bool:
-        """Whether the pool looks again by itself: a worker that was left alone is to be tried."""
+        """Whether the pool may start attempts later without a message: see `Dispatch.probes_at`."""
         return self._probe_at is not None
 
     def free_place(self, run: str, task: str, attempt: int) -> None:
-        """An attempt has really ended, whatever was made of its report."""
+        """Free the slot of an attempt that has really ended, whatever became of its report."""
         if (run, task, attempt) in self._running_system_tasks:
             self._running_system_tasks.remove((run, task, attempt))
         else:
             self.dispatch.freed(run, task, attempt)
 
     def free_unstarted(self, run: str, starts: Iterable[StartAttempt]) -> None:
-        """These starts of a run were decided but will not be carried out."""
+        """Free the slots of starts that were decided but will not be carried out."""
         for start in starts:
             self.free_place(run, start.task, start.attempt)
 
     @property
     def busy(self) -> int:
-        """Attempts that hold a place, and what the supervisor does itself."""
+        """The number of attempts that hold a slot, plus running system tasks."""
         return self.dispatch.active + len(self._running_system_tasks)
 
     def check(self) -> None:
-        """State the invariants; the tests call this after every round."""
+        """Check the invariants; the tests call this after every batch."""
         self.dispatch.check()
         for live_run in self.runs.values():
             if live_run.schedule.requested is not None:
@@ -267,7 +267,7 @@ class Kernel:
         for message in messages:
             try:
                 self._take(message, batch, now, is_timed=is_timed)
-            except Exception as error:  # noqa: BLE001 - of this run; the others go on
+            except Exception as error:  # noqa: BLE001 - it ends this run; the others continue
                 ticket = message.ticket
                 if ticket is not None and all(each is not ticket for each, _ in batch.tickets):
                     batch.tickets.append((ticket, None))
@@ -296,7 +296,7 @@ class Kernel:
         if type(admitted) is AttemptFinished:
             self._judge_worker(run, live_run, admitted, now)
         elif type(admitted) is AttemptLost and not is_timed:
-            # One that was told to stop and did not is lost by a timer; that is not held against it.
+            # A timer reports attempts that did not stop when told to; that does not count against a worker.
             worker = schedule.nodes[admitted.task].worker
             self._blame(run, admitted, worker, admitted.reason, now)
         elif type(admitted) is RunRequested:
@@ -311,7 +311,7 @@ class Kernel:
     def _resume(
         self, run: str, live_run: LiveRun, commands: list[Command], batch: Batch, now: datetime
     ) -> None:
-        """Do what was outstanding when the history of a run had been read."""
+        """Carry out what was outstanding after the history of a run was applied."""
         left = live_run.follow(commands, batch.entries.setdefault(run, []))
         self._carry(run, left, batch, now)
         if live_run.schedule.status is not None:
@@ -320,7 +320,7 @@ class Kernel:
     def _judge_worker(
         self, run: str, live_run: LiveRun, event: AttemptFinished, now: datetime
     ) -> None:
-        """Let the pool know what an attempt says of its worker. What says nothing is passed over."""
+        """Tell the pool whether an attempt counts for or against its worker; many failures count neither way."""
         worker, outcome = live_run.schedule.nodes[event.task].worker, event.outcome
         if type(outcome) is Done:
             self.dispatch.succeeded(worker)
@@ -351,14 +351,14 @@ class Kernel:
                     if self._system_tasks.pop((run, task), None) is None:
                         self.dispatch.withdraw(run, task)
                 case _:
-                    pass  # nothing else is left to do
+                    pass  # `LiveRun.follow` has carried out the others
 
     def _fill_places(self, batch: Batch, now: datetime) -> None:
         timestamp = now.timestamp()
         starts = (*self._start_system_tasks(), *self.dispatch.place(timestamp))
         batch.sizes.update(self.dispatch.resized)
         probes_at = self.dispatch.probes_at
-        # A moment later: rounded down, the loop would be woken too early, time and again.
+        # A millisecond later: if the instant were rounded down, the loop would wake up too early again and again.
         self._probe_at = (
             None
             if probes_at is None
@@ -366,12 +366,12 @@ class Kernel:
         )
         for start in starts:
             live_run = self.runs.get(start.run)
-            if live_run is None:  # broken off a moment ago
+            if live_run is None:  # it was broken off in this batch
                 self.free_place(start.run, start.task, start.attempt)
                 continue
             try:
                 self._start(start, live_run, batch, now)
-            except Exception as error:  # noqa: BLE001 - of this run; the others go on
+            except Exception as error:  # noqa: BLE001 - it ends this run; the others continue
                 self.free_place(start.run, start.task, start.attempt)
                 self.break_off(start.run, error, batch, now)
         batch.acts += self.dispatch.make_room()
@@ -385,7 +385,7 @@ class Kernel:
             version=live_run.versions.get(start.worker, "") if live_run.versions else "",
             at=now,
         )
-        # Only timers follow from a start, and the run sets those itself.
+        # A start only leads to timers, and the live run sets those itself.
         live_run.enter(started, batch.entries.setdefault(start.run, []))
         batch.acts.append(start)
 
@@ -404,7 +404,7 @@ class Kernel:
 
 
 def _stops_for_pause(run: str, live_run: LiveRun) -> Iterator[PreemptAttempt]:
-    """All that runs is to stop at its next safe point; what has none goes on to its end."""
+    """Preempt all running attempts: each stops at its next safe point, or runs to its end if it has none."""
     for node in live_run.schedule.nodes.values():
         if node.is_open:
             yield PreemptAttempt(run, node.task.id, node.attempt, "the run is paused")

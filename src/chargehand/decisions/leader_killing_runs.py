@@ -1,4 +1,4 @@
-"""Which run ended the processes that led it: told from those that were only led beside it."""
+"""Finds the run that crashed the processes that led it, and not the runs that they led at the same time."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,17 +6,17 @@ from chargehand.facts.events import AttemptFinished, Event, RunLed, RunReleased,
 
 _PROGRESS = (StepFinished, AttemptFinished)
 
+#: an event, and the process that wrote it
 Written = tuple[str, Event]
-"""An event, and the process that wrote it."""
 
 
 def progress_in(history: Iterable[Written]) -> set[str]:
-    """The processes under which a run, or one nested in it, came further."""
+    """The processes in which a run, or a run nested in it, made progress."""
     return {node for node, event in history if isinstance(event, _PROGRESS)}
 
 
 def silent_leaders(history: Sequence[Written], progress: set[str]) -> list[str]:
-    """The last processes in a row that led this run and ended without progress or a word, oldest first."""
+    """The most recent processes in a row that led this run without progress and never released it, oldest first."""
     silent: list[str] = []
     for node, event in reversed(history):
         if node in progress or isinstance(event, RunReleased):
@@ -27,6 +27,6 @@ def silent_leaders(history: Sequence[Written], progress: set[str]) -> list[str]:
 
 
 def is_led_silently(history: Sequence[Written], nodes: Iterable[str]) -> bool:
-    """Whether each of these processes led this run and brought it no further."""
+    """Whether each of these processes led this run without any progress."""
     leaders = {node for node, event in history if isinstance(event, RunLed)}
     return set(nodes) <= leaders - progress_in(history)

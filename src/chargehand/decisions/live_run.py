@@ -1,7 +1,7 @@
-"""A run that goes on: its schedule, results, account and timers, changed by one event at a time.
+"""A live run: its schedule, results, budget account and timers, changed by one event at a time.
 
-The kernel leads several of these, a pool decides about one inside a transaction, and history is read
-through one. Nothing else applies events to a run or admits reports about it.
+The kernel leads several live runs, a pool decides about one inside a transaction, and past runs are read
+with one. Nothing else applies events to a run or admits reports about it.
 """
 
 import traceback
@@ -32,7 +32,7 @@ from chargehand.facts.scheduler_commands import Command, Record, SetTimer
 
 
 class Timers:
-    """A heap of events by when they are due. Those due at the same instant come as they were set."""
+    """A heap of events by due time. Events that are due at the same instant come in the order they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[datetime, int, str, Event]] = []
@@ -43,14 +43,14 @@ class Timers:
         heappush(self._heap, (due_at, self._count, run, event))
 
     def pop(self, now: datetime) -> tuple[str, Event] | None:
-        """The run and the event of the next timer that is due, with `now` as its instant."""
+        """The run and the event of the next due timer, with `now` as its instant; None if none is due."""
         if not self._heap or self._heap[0][0] > now:
             return None
         _, _, run, event = heappop(self._heap)
         return run, replace(event, at=now)
 
     def next_due(self, runs: Container[str] | None = None) -> datetime | None:
-        """When the first timer is due. Timers of other runs than these are forgotten."""
+        """When the first timer is due. Drops timers at the head of the heap that are of other runs than `runs`."""
         heap = self._heap
         while heap and runs is not None and heap[0][2] not in runs:
             heappop(heap)
@@ -60,8 +60,8 @@ class Timers:
 class LiveRun:
     """One run. Holds no clock and does no I/O.
 
-    `take` is for what is reported, `enter` for what was decided outside, `read` and `replay` for what
-    is stored already.
+    `take` is for reports, `enter` for events that were decided elsewhere, `read` and `replay` for stored
+    events.
     """
 
     def __init__(
@@ -76,41 +76,41 @@ class LiveRun:
         self.run = run
         self.schedule = Schedule(retry)
         self.results = results or RunResults()
-        #: if something that it spends is limited, for itself or above it
+        #: None: no cap on money, tokens or calls applies, neither its own nor of a run above it
         self.account: Account | None = None
         #: may be shared with other runs
         self.timers = timers or Timers()
-        #: results of an earlier run, by the key of all they rest on
+        #: results of an earlier run, by a key computed from everything that they depend on
         self.reusable: dict[str, Done] = {}
-        #: of a fork: results of the run that it starts from, by task
+        #: in a fork: results of the run that it starts from, by task
         self.kept: dict[str, Done] = {}
-        #: of the workers that have changed since the run began
+        #: versions of the workers that have changed since the run began
         self.versions: dict[str, str] = {}
-        #: digest and members of the roster, if it has changed and a person accepts it
+        #: digest and members of the roster, if it has changed and a person accepted the change
         self.accepted: tuple[str, dict[str, dict[str, str]]] = ("", {})
-        #: of its lease, before the schedule has heard of it
+        #: epoch of its lease, before `RunLed` is applied
         self.epoch = 0
         #: the account of the run above it
         self._above = above
 
     def take(self, event: Event, written: list[Event]) -> list[Command]:
-        """Take in a report, with every decision that follows from it.
+        """Apply a report and every decision that follows from it.
 
-        Adds to `written` what is to be stored, in order: nothing if the report says nothing new. Returns
-        the commands that are left to the caller: offers, withdrawals and stops. If a decision raises,
-        what was applied before is written.
+        Adds the events to store to `written`, in order: none if the report says nothing new. Returns the
+        commands that the caller must carry out: offers, withdrawals and stops. If a decision raises,
+        `written` has the events that were applied before.
         """
         admitted = self._admit(event)
         return [] if admitted is None else self.enter(admitted, written)
 
     def enter(self, event: Event, written: list[Event]) -> list[Command]:
-        """Like `take`, for an event that need not be admitted."""
+        """Like `take`, for an event that is known to be valid and is not checked."""
         commands = self._apply(event)
         written.append(event)
         return self.follow(commands, written) if commands else commands
 
     def follow(self, commands: list[Command], written: list[Event]) -> list[Command]:
-        """Take in what is to be recorded and set the timers; returns the other commands."""
+        """Carry out `Record` and `SetTimer` commands; returns the other commands."""
         schedule, left = self.schedule, []
         for command in commands:  # grows while it is walked
             if type(command) is Record:
@@ -125,24 +125,24 @@ class LiveRun:
         return left
 
     def read(self, event: Event) -> list[Command]:
-        """Take in an event that another process has stored; it stores its decisions, too."""
+        """Apply an event that another process stored. That process also stores the decisions that follow."""
         commands = [each for each in self._apply(event) if type(each) is not Record]
         return self.follow(commands, [])
 
     def replay(self, events: Iterable[Event]) -> None:
-        """Take in events of the past; `Schedule.outstanding` says what is to be done after them."""
+        """Apply past events. Afterwards, `Schedule.outstanding` returns the commands that are still due."""
         for event in events:
             self._apply(event)
 
     def _admit(self, event: Event) -> Event | None:
-        """What is to be written down when `event` is reported, if anything is."""
+        """The event to record when `event` is reported; None if nothing is to be recorded."""
         admitted = self.schedule.admit(event)
         if type(admitted) is StepStarted:
             account = self.account
             if account is not None and account.refusal(admitted.task, admitted.reserve):
                 return None
         elif type(admitted) is StepFinished and not self.results.has_begun(admitted):
-            return None  # its beginning was refused, and its attempt did not wait to hear
+            return None  # its start was refused, but the attempt did not wait for the refusal
         return admitted
 
     @property
@@ -165,7 +165,7 @@ class LiveRun:
                     event.limits, keeps_back=event.answers, above=self._above, run=event.run
                 )
         elif isinstance(event, (PlanAdopted, TaskAdded, PlanAmended)):
-            # No generator: this is asked of every task of every plan.
+            # No generator, for speed: this runs for every task of every plan.
             capped = [task for task in tasks_added_by(event) if has_caps(task.limits)]
             if capped:
                 self.account = Account(self.schedule.limits)
@@ -176,7 +176,7 @@ _OPENS_ACCOUNT = {RunRequested, PlanAdopted, TaskAdded, PlanAmended}
 
 
 def mistake_in(run: str, error: Exception) -> InternalError:
-    """What is said of a run about which a decision raised: where, and whom to tell."""
+    """The error for a run for which a decision raised an exception: it names the place and asks for a report."""
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f" in {each.name} ({each.filename}:{each.lineno})" for each in last)
     words = failed_by(error).message

@@ -1,7 +1,7 @@
-"""A finished run led again on a virtual clock, with every attempt as long as it really was.
+"""Simulates finished runs again on a virtual clock, with the real duration of every attempt.
 
-What the attempts came to is taken from the record; when each of them starts is decided anew, by the
-kernel of today. So a difference in the end is the simulator's, or that of a pool unlike the one then.
+The outcomes of the attempts come from the recorded events. The current kernel decides again when each
+attempt starts. If the end differs, the simulator is inexact or the pool is not the same as then.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from chargehand.facts.plan import Task
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.scheduler_commands import StartAttempt
 
-#: what no schedule decides: planners, people and budgets bring it about
+#: events that no schedule decides: they come from planners, people and budgets
 _OUTSIDE = (
     events.PlanAdopted,
     events.PlanOpened,
@@ -113,11 +113,11 @@ class _Try(Struct):
 
 
 class _Record:
-    """One run: what became of its attempts, and what came from outside."""
+    """One recorded run: how its attempts ended, and which events came from outside."""
 
     def __init__(self, history: Sequence[events.Event]) -> None:
         self.requested, self.ended_at = _ends_of(history)
-        #: what came from outside while no attempt of the supervisor's own brought it about
+        #: events from outside that no attempt caused; the simulation keeps their instants
         self.alone: list[events.Event] = []
         self._tries: dict[tuple[str, int], _Try] = {}
         self.tasks = list(_tasks_in(history))
@@ -125,7 +125,7 @@ class _Record:
             self._take(event)
 
     def fate(self, start: StartAttempt) -> Fate:
-        """As it was. An attempt that never was takes as long as the task's others did."""
+        """The recorded fate. An attempt that was not recorded takes the mean time of the task's other attempts."""
         known = self._tries.get((start.task, start.attempt))
         if known is not None:
             return known.fate
@@ -151,7 +151,7 @@ class _Record:
                     cause.beside.append((event.at - cause.began_at, event))
 
     def _cause_of(self, event: events.Event) -> _Try | None:
-        """The attempt that brought this about, so that both move together."""
+        """The attempt that caused this event, so that both move together in time; None: no attempt did."""
         tries: Mapping[tuple[str, int], _Try] = self._tries
         if isinstance(event, events.QuestionAnswered):
             return [each for each in tries.values() if each.task == event.task][-1]

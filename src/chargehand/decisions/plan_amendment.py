@@ -1,4 +1,4 @@
-"""What speaks against a change of plan. Finished tasks are never touched, ids never used again."""
+"""Checks of a plan change. Finished tasks are never changed, and ids are never used again."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
@@ -12,12 +12,12 @@ from chargehand.facts.events import PlanAmended
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Task, dangling_words, faults_of_output, find_cycle
 
+#: a part of a plan, whatever the ids of its tasks: worker and description of each
 Part: TypeAlias = frozenset[tuple[str, str]]
-"""A part of a plan, by what is done in it: who is to do what."""
 
 
 class Amendments(Struct):
-    """The changes a plan has had, and what speaks against another."""
+    """The changes that a plan has had, and the checks of the next one."""
 
     #: changes that count against `Limits.replans`
     replans: int = 0
@@ -25,7 +25,7 @@ class Amendments(Struct):
     earlier: set[Part] = field(default_factory=set)
 
     def apply(self, change: PlanAmended, nodes: Mapping[str, TaskNode]) -> None:
-        """Count a change, before it is made."""
+        """Count a change. Call this before the change is made."""
         self.replans += _is_counted(change)
         self.earlier.add(_part_of(nodes, (node.task for node in nodes.values())))
 
@@ -79,7 +79,7 @@ def _faults_of_change(
 
 
 def _part_of(nodes: Mapping[str, TaskNode], tasks: Iterable[Task]) -> Part:
-    """What is still to be done of these tasks, whatever their ids: a plan under new ids is the same plan."""
+    """The unfinished part of these tasks, whatever their ids: a plan under new ids is the same plan."""
     return frozenset(
         _gist(task)
         for task in tasks

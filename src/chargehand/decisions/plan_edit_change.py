@@ -1,4 +1,4 @@
-"""A plan that a person has edited, as a change of the plan that a run has."""
+"""Turns a plan that a person has edited into a change of the run's plan."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,12 +14,12 @@ from chargehand.facts.plan import Plan, Task, item_id
 
 
 class PlanEdit(Struct, frozen=True):
-    """What an edited plan changes."""
+    """The change that an edited plan makes."""
 
     change: PlanAmended
-    #: by old id: the new one. Ids are never used again, so a task that changed gets another
+    #: by old id: the new id. Ids are never used again, so a changed task gets a new id
     renamed: dict[str, str]
-    #: what cannot be changed any more
+    #: tasks that can no longer be changed
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -29,7 +29,7 @@ class PlanEdit(Struct, frozen=True):
 
 
 def is_editable(nodes: Mapping[str, TaskNode], id_: str) -> bool:
-    """Whether neither a task nor any of its items was started, so that it may still be changed."""
+    """Whether a task may still be changed: neither the task nor any of its items was started."""
     node = nodes[id_]
     return (
         is_planned(id_)
@@ -43,7 +43,7 @@ def is_editable(nodes: Mapping[str, TaskNode], id_: str) -> bool:
 def plan_edit(
     nodes: Mapping[str, TaskNode], wanted: Plan, version: int, *, reason: str, at: datetime
 ) -> PlanEdit:
-    """The change that makes the plan at `version` the one that is wanted."""
+    """The change that turns the plan at `version` into the `wanted` plan."""
     current = {
         id_: node
         for id_, node in nodes.items()
@@ -77,7 +77,7 @@ def plan_edit(
 def _renamed(
     nodes: Mapping[str, TaskNode], current: Mapping[str, TaskNode], wanted: Plan
 ) -> dict[str, str]:
-    """New ids of tasks that changed, and of those that need them."""
+    """By old id: new ids of the changed tasks and of all tasks that need them."""
     taken = {*nodes, *(task.id for task in wanted.tasks)}
     renamed: dict[str, str] = {}
 
@@ -104,7 +104,7 @@ def _renamed(
 
 
 def _moved(task: Task, renamed: Mapping[str, str]) -> Task:
-    """A task under its new id, with the new ids of what it needs; inputs keep their names."""
+    """A task with its new id and the new ids of its needs; inputs keep their names."""
     needs = tuple(
         replace(need, task=renamed[need.task], name=need.key) if need.task in renamed else need
         for need in task.all_needs

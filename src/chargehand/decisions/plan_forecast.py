@@ -1,7 +1,7 @@
-"""How long a plan will take, what it will cost, and how many places it deserves: before any is spent.
+"""Forecast of a plan before it runs: its duration, its cost, and how many slots it needs.
 
-The plan is simulated many times on the real kernel, each time with other lengths, drawn from what is
-known of each worker. Seeded: the same question has the same answer.
+The plan is simulated many times on the real kernel. Each simulation draws other durations from what is
+known about each worker. The draws are seeded, so the same arguments give the same forecast.
 """
 
 import math
@@ -17,24 +17,23 @@ from chargehand.errors import UsageError
 from chargehand.facts.events import Pace
 from chargehand.facts.plan import Plan, Task, item_of
 
+#: standard deviation ÷ mean of one worker's attempts: a middle value; recorded agents have 0.5 to 1.7
 SPREAD = 0.8
-"""Standard deviation ÷ mean of one worker's attempts: the middle of what recorded agents show, whose
-workers lie between 0.5 and 1.7."""
+#: seconds of a task about which nothing is known
 GUESS = 30.0
-"""Seconds of a task of which nothing at all is known."""
+#: a makespan of up to this many times the shortest one counts as equally good
 CLOSE = 1.05
-"""A makespan so many times the least one is as good as it."""
+#: the sweep ends when the makespan is within this factor of that with the most slots
 SAME = 1.01
-"""More places that make less than this difference make none."""
+#: with more tasks and items than this, one draw is enough to measure a pool size
 LARGE = 1_000
-"""Tasks and items from which on one draw tells what a size of pool comes to."""
+#: tasks and items of all simulations together (a million takes about 30 s), and the fewest simulations
 MOST_SIMULATED, LEAST_RUNS = 400_000, 3
-"""Tasks and items of all simulations together, which take about 30 s per million; and the fewest simulations."""
+#: draws for each pool size in the sweep: ranking sizes needs fewer draws than a p95
 SWEPT = 40
-"""Draws for each size of pool in the sweep: to rank sizes takes fewer than to tell a p95."""
 
+#: draws the seconds of one attempt
 Draw = Callable[[Random], float]
-"""Seconds of one attempt."""
 
 
 class Range(Struct, frozen=True):
@@ -65,7 +64,7 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
 
 class Level(Struct, frozen=True):
-    """What so many places would give."""
+    """The forecast with this many slots."""
 
     parallel: int
     p50: timedelta
@@ -77,15 +76,15 @@ class Forecast(Struct, frozen=True, kw_only=True):
     """The expected time and cost of a plan."""
 
     parallel: int
-    #: how often it was simulated
+    #: how often the plan was simulated
     runs: int
     p50: timedelta
     p95: timedelta
-    #: of all tasks together, in the mean
+    #: mean duration of all tasks together
     work: timedelta
-    #: of the pool, in the mean
+    #: mean utilisation of the pool
     utilisation: float
-    #: in the mean, of those tasks whose price is known
+    #: of the tasks whose price is known
     cost: float
     #: workers whose price is unknown
     unpriced: tuple[str, ...]
@@ -165,7 +164,7 @@ def forecast(
 
 
 def places_for(plan: Plan) -> list[Place]:
-    """A pool in which everybody whom the plan names is there, and takes as much as the pool does."""
+    """A pool with every worker and skill that the plan names, each with as many slots as the pool."""
     names = dict.fromkeys((task.worker, task.skill) for task in plan.tasks)
     return [
         Place(worker=worker) if worker else Place(worker=f"any {skill}", skills=(skill,))
@@ -179,11 +178,11 @@ def places_for(plan: Plan) -> list[Place]:
 def _lengths(
     plan: Plan, places: Sequence[Place], outlook: Outlook, runs: int, seed: int
 ) -> Iterator[dict[str, float]]:
-    """For each run, the seconds of each task; the same whatever the size of the pool."""
+    """For each simulation, the seconds of each task; they do not depend on the size of the pool."""
     for number in range(runs):
         dice = Random(f"{seed}:{number}")  # noqa: S311 - a repeatable draw, not a secret
         leaning = {
-            # Few attempts tell little of the mean: in this run it may well be another.
+            # A mean of few attempts is uncertain, so each simulation draws another mean.
             worker: _spread(1.0, SPREAD / math.sqrt(max(pace.count, 1)), dice)
             for worker, pace in sorted(outlook.paces.items())
         }
@@ -209,13 +208,13 @@ def _draw(
 
 
 def _spread(mean: float, spread: float, dice: Random) -> float:
-    """A draw around a mean, skewed as lengths are: most are shorter, a few much longer."""
+    """A draw around a mean, skewed as durations are: most are shorter, a few much longer."""
     variance = math.log(1 + spread**2)
     return mean * dice.lognormvariate(-variance / 2, math.sqrt(variance))
 
 
 def _guessed_items(plan: Plan, outlook: Outlook) -> Iterator[str]:
-    """The tasks over a list that is not known yet, nor how long it was in past runs."""
+    """The tasks with `for_each` whose number of items neither the plan nor the outlook gives."""
     for task in plan.tasks:
         is_open = task.for_each is not None and not isinstance(task.for_each, list)
         if is_open and task.id not in outlook.items:
@@ -243,7 +242,7 @@ def _able(task: Task, places: Sequence[Place]) -> list[str]:
     return [place.worker for place in places if task.skill in place.skills]
 
 
-# What the simulations tell
+# Results of the simulations
 
 
 def _sweep(
@@ -252,7 +251,7 @@ def _sweep(
     live_run: Callable[[int, Mapping[str, float]], Simulation],
     step: int = 1,
 ) -> Iterator[Level]:
-    """Ever more places, until more would change next to nothing; of many sizes, each `step`-th."""
+    """Levels with more and more slots, until more slots change almost nothing; tries each `step`-th size."""
     soonest = _level(most, lengths, live_run).p50
     for parallel in dict.fromkeys([*list(_sizes(most))[::step], most]):
         level = _level(parallel, lengths, live_run)
@@ -293,11 +292,11 @@ def _critical(simulations: Iterable[Simulation]) -> dict[str, float]:
 
 
 def planned_as(task: str) -> str:
-    """The task of the plan that this one belongs to: an item belongs to the task with `for_each`."""
+    """The task of the plan that this task belongs to: an item belongs to its task with `for_each`."""
     item = item_of(task)
     return task if item is None else item[0]
 
 
 def _at(simulations: Sequence[Simulation], share: float) -> Simulation:
-    """Of simulations in the order of their makespans, the one below which this share of them lies."""
+    """The simulation at this quantile; the simulations are in the order of their makespans."""
     return simulations[max(math.ceil(share * len(simulations)) - 1, 0)]

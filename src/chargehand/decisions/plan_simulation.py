@@ -1,8 +1,8 @@
-"""What would become of a plan: the real kernel on a virtual clock, with work that only takes time.
+"""Simulates a plan: the real kernel on a virtual clock, with attempts that only take time.
 
-Nothing here is a model of the scheduler. The same kernel, schedule and dispatch that lead a run are
-driven from instant to instant, so a plan that is simulated starts its tasks in the order in which
-it would really start them, if each took as long as is said here and none failed.
+There is no separate model of the scheduler: the kernel, schedule and dispatch that lead real runs also run
+the simulation. A simulated plan therefore starts its tasks in the order of a real run in which each task
+takes the given time and none fails.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,18 +24,18 @@ from chargehand.facts.plan import Plan, Task, item_of
 from chargehand.facts.scheduler_commands import StartAttempt
 from chargehand.facts.value import Value
 
-#: how long a task takes, as far as the simulation is concerned
+#: returns how many seconds a task takes in the simulation
 Seconds = Callable[[Task], float]
 
 #: items of a task with `for_each` whose list is not known before the run
 GUESSED_ITEMS = 10
 
-#: only the pool holds a run back
+#: no cap that matters: only the pool limits a run
 UNBOUNDED = Limits(
     tasks=10_000_000, items=10_000_000, parallel=10_000_000, active=timedelta(days=36_500)
 )
 
-#: time zero; any would do, but one that divides by AGEING keeps runs of one instant level
+#: time zero; a multiple of AGEING, so that all runs of one instant age at the same time
 _DAWN = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -46,9 +46,9 @@ class Arrival(Struct, frozen=True, kw_only=True):
     #: from time zero
     at: checks.Span = checks.usually(timedelta(0))
     priority: int = 0
-    #: from its arrival; a run that is still going then is stopped, as it would really be
+    #: from its arrival; a run that has not ended by then is stopped, as a real one would be
     deadline: checks.SpanOrNone = checks.usually(None)
-    #: in the spans; empty: `run1`, `run2` and so on
+    #: its name in the spans; empty: `run1`, `run2` and so on
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -58,15 +58,15 @@ class Arrival(Struct, frozen=True, kw_only=True):
 
 
 class Simulation(Struct, frozen=True, kw_only=True):
-    """When everything would start and end."""
+    """The result of a simulation: when each attempt and run starts and ends."""
 
     parallel: int
     #: in the order of their starts
     spans: tuple[Span, ...]
     #: by name, in the order of their ends
     runs: dict[str, RunEnd]
-    #: from the last task to end back to one that waited for nothing, first to last: what would
-    #: have to be shorter, or have more places, for the whole to be shorter
+    #: the path that determines the makespan, first task first: to shorten the makespan, shorten these
+    #: tasks or add slots
     path: tuple[PathLink, ...]
 
     @property
@@ -143,14 +143,14 @@ def simulate(
 
 
 def item_count(task: Task, items: Mapping[str, int]) -> int:
-    """How many items a task with `for_each` has: as its plan lists, as is said, or a guess."""
+    """How many items a task with `for_each` has: as the plan lists them, else the number in `items`, else a guess."""
     if isinstance(task.for_each, list):
         return len(task.for_each)
     return items.get(task.id, GUESSED_ITEMS)
 
 
 def as_done(tasks: Iterable[Task], items: Mapping[str, int]) -> Iterator[Task]:
-    """The tasks that workers get: those with `for_each` once for each item."""
+    """The tasks that workers get: for a task with `for_each`, one task for each item."""
     for task in tasks:
         if task.for_each is None:
             yield task
@@ -180,7 +180,7 @@ def _fate(
 def _linked(
     tasks: Mapping[tuple[str, str], Task], items: Mapping[str, int]
 ) -> dict[tuple[str, str], Task]:
-    """The tasks with the needs that they really wait for: one with `for_each` waits for its items."""
+    """The tasks with what they really wait for: a task with `for_each` waits for its items."""
     linked = dict(tasks)
     for (run, id_), task in tasks.items():
         if task.for_each is not None:

@@ -1,45 +1,45 @@
-"""Preemption: which attempts are to give way, where more urgent offers find no place."""
+"""Preemption: which attempts are stopped for more urgent offers that find no free slot."""
 
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
-#: that one task gives way; then it may finish, however urgent others are
+#: how often one task is preempted; then it may finish, however urgent other tasks are
 MOST_TIMES = 3
 
 
 class Holding(Struct, eq=False, gc=False):
-    """A place that is taken."""
+    """A taken slot."""
 
     run: str
     task: str
     attempt: int
     worker: str
-    #: as in `Rank`: the smaller, the more urgent; without what waiting adds to it
+    #: as in `Rank`, smaller is more urgent; without what waiting adds
     urgency: int
-    #: in the order of starts
+    #: number of the start, over all attempts of the pool
     number: int
-    #: that its task gave way before
+    #: how often its task was preempted before
     times: int = 0
-    #: told to stop at its next safe point
+    #: it was told to stop at its next safe point
     gives_way: bool = False
 
 
 class Want(Struct, frozen=True, gc=False):
-    """An offer that waits for a place."""
+    """An offer that waits for a slot."""
 
     task: str
     urgency: int
-    #: what it calls for
+    #: the worker or skill that it asks for
     target: str
-    #: whether the place that this worker's attempt would free is one that the offer can have
+    #: whether the offer can use the slot of an attempt of this worker
     serves: Callable[[str], bool]
 
 
 def givers(wants: Iterable[Want], holdings: Sequence[Holding]) -> list[tuple[Holding, Want]]:
-    """Who gives way to whom: for the most urgent first, the least urgent and newest of those that can help.
+    """Which attempt to preempt for which offer: for each offer, the least urgent and newest that helps it.
 
-    A place that is about to be freed already is promised to the most urgent offer that can have it.
+    The most urgent offer that can use it gets a slot that is about to be freed already.
     """
     promised = [each for each in holdings if each.gives_way]
     left = sorted(

@@ -1,4 +1,4 @@
-"""Questions to people: whether a word answers one, and what becomes of those that nobody answers."""
+"""Questions to people: whether a text answers one, questions about the budget, and expired questions."""
 
 import math
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ from chargehand.facts.outcome import Question
 from chargehand.facts.scheduler_commands import Command, SetTimer
 from chargehand.facts.value import Value
 
-#: dollars; smaller amounts are told with two figures, not in cents
+#: dollars; smaller amounts are shown with two significant figures, not in cents
 LEAST_CENTS = 0.1
 
 
 def patience(node: TaskNode) -> list[Command]:
-    """The timer of a question that waits for so long and no longer."""
+    """The timer that ends the wait for an answer; none for a question without a time limit."""
     if node.due_at is None or node.question is None:
         return []
     expired = QuestionExpired(question=node.question.id, task=node.task.id, at=node.due_at)
@@ -32,12 +32,12 @@ def patience(node: TaskNode) -> list[Command]:
 
 
 def next_asking_for_more(nodes: Mapping[str, TaskNode]) -> str:
-    """The id of the next task in which a person is asked for more to spend."""
+    """The id of the next task that asks a person to raise the budget."""
     return f"{BUDGET}:{sum(task.startswith(BUDGET) for task in nodes) + 1}"
 
 
 def budget_question(run: str, task: str, short: Shortage) -> Question:
-    """Whether more may be spent; without an answer in time, nothing is."""
+    """The question whether the run may spend more. Its default is to stop."""
     cap = getattr(short.account.limits, short.limit)
     spent = {"limit": short.limit, "cap": cap, "spent": amount_of(short.limit, short.account.spent)}
     if short.kept:
@@ -54,7 +54,7 @@ def budget_question(run: str, task: str, short: Shortage) -> Question:
 
 
 def _asking_words(short: Shortage, spent: float, cap: float) -> str:
-    """What was spent of what, what is asked, what to type, and what happens until then."""
+    """What was spent, what is asked, what to type, and what happens until then."""
     limit, more = short.limit, max(2 * cap, _enough(short, max(cap, spent) + short.want))
     spent_words, cap_words = _amount(limit, spent), _amount(limit, cap)
     if limit != "money":
@@ -73,7 +73,7 @@ def _asking_words(short: Shortage, spent: float, cap: float) -> str:
 
 
 def _enough(short: Shortage, amount: float) -> float:
-    """A budget of which so much is left after what is kept back of it for the answer."""
+    """The budget that leaves this amount after the part that is kept back for the answer."""
     if not short.kept:
         return amount
     if short.limit == "calls":
@@ -83,7 +83,7 @@ def _enough(short: Shortage, amount: float) -> float:
 
 
 def _amount(limit: str, amount: float) -> str:
-    """So much of what is limited, in words."""
+    """An amount of money, tokens or calls, in words."""
     if limit == "money":
         if amount >= LEAST_CENTS or not amount:
             return f"${amount:.2f}"
@@ -92,7 +92,7 @@ def _amount(limit: str, amount: float) -> str:
 
 
 def budget_after(question: Question, event: QuestionAnswered) -> BudgetChanged | WorkStopped:
-    """What a person's answer about the budget comes to."""
+    """The event that follows from a person's answer about the budget: a new budget, or the end of the work."""
     amount = None if event.text in question.choices else question.told(event.text)
     if not isinstance(amount, (int, float)):
         return WorkStopped(reason=OVER_BUDGET, by=event.by, at=event.at)
@@ -102,7 +102,7 @@ def budget_after(question: Question, event: QuestionAnswered) -> BudgetChanged |
 
 
 def is_answer(nodes: Mapping[str, TaskNode], event: QuestionAnswered) -> bool:
-    """Whether the question is open and this is an answer to it."""
+    """Whether the question is open and accepts this answer."""
     node = _asks(nodes, event.task, event.question)
     return node is not None and node.question is not None and node.question.accepts(event.text)
 
@@ -110,7 +110,7 @@ def is_answer(nodes: Mapping[str, TaskNode], event: QuestionAnswered) -> bool:
 def unanswered(
     nodes: Mapping[str, TaskNode], event: QuestionExpired
 ) -> QuestionAnswered | QuestionExpired | None:
-    """What is written down when patience is at an end: the default, if the question has one."""
+    """The event to record when a question expires: its default as the answer, if it has one."""
     node = _asks(nodes, event.task, event.question)
     if node is None or node.question is None:
         return None

@@ -1,4 +1,4 @@
-"""A quorum: several answers to one task, of which enough must agree to make its result."""
+"""Quorum: several workers do the same task, and enough of them must agree on its result."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from chargehand.errors import UsageError
 from chargehand.facts.plan import Need, Task
 from chargehand.facts.value import canonical
 
-#: the worker that counts; it must be on the roster
+#: the worker that counts the votes; it must be on the roster
 VOTE = "vote"
 
-#: characters of each answer in an explanation
+#: characters of each result in an explanation
 SHOWN = 80
 
 
@@ -43,16 +43,16 @@ def quorum(task: Task, agree: int, of: int, *, workers: Sequence[str] = ()) -> l
 
 
 class Ballot(Struct, frozen=True):
-    """How several answers to one question divide."""
+    """Which of several results agree."""
 
-    #: who gave the answer that most gave, and the earliest of those that as many gave
+    #: the largest group, by name; of equally large groups, the first
     agreed: tuple[str, ...]
-    #: who agrees with whom, the largest group first
+    #: groups of names with equal results, the largest first
     groups: tuple[tuple[str, ...], ...]
 
 
 def count(answers: Mapping[str, Any]) -> Ballot:
-    """Put equal answers together: equal as JSON, texts whatever their case, spaces and last full stop."""
+    """Group equal results. They are compared as JSON; texts without case, spacing and the last full stop."""
     groups: dict[bytes, list[str]] = {}
     for name, answer in answers.items():
         groups.setdefault(canonical(plain(answer)), []).append(name)
@@ -61,7 +61,7 @@ def count(answers: Mapping[str, Any]) -> Ballot:
 
 
 def disagreement(answers: Mapping[str, Any], missing: Mapping[str, str], agree: int) -> str:
-    """Why nothing came of it, with every answer."""
+    """Why there is no quorum, with every result."""
     of = len(answers) + len(missing)
     said = [f"{name} says {_short(canonical(answer).decode())}" for name, answer in answers.items()]
     silent = [f"{name} says nothing ({_short(why)})" for name, why in missing.items()]
@@ -76,7 +76,7 @@ def _asking(task: Task, number: int, workers: Sequence[str]) -> Task:
 
 
 def plain(answer: Any) -> Any:
-    """As answers are compared: texts whatever their case, spaces and last full stop."""
+    """The form in which results are compared: texts in lower case, with single spaces and no last full stop."""
     if isinstance(answer, str):
         return " ".join(answer.casefold().split()).removesuffix(".")
     if isinstance(answer, float) and answer.is_integer():

@@ -1,7 +1,7 @@
-"""How fast one provider and key may be called: what was agreed, and what its answers teach.
+"""The rate limiter of one provider and key: configured limits, and limits learned from its responses.
 
-Pure: instants are seconds on a steady clock and come from the caller. A 429 is back-pressure for
-everybody who shares the key, not a failure of whoever happened to call.
+Pure: instants are seconds on a steady clock and come from the caller. A 429 slows down all calls that
+share the key; it is not a failure of the call that got it.
 """
 
 import math
@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from chargehand.errors import UsageError
 
-#: calls at once before anything is known; doubles with each round of answers until told to slow down
+#: calls at once before anything is known; doubles with each round of replies until the first 429
 FIRST_WINDOW = 16
-#: of the requests and of the tokens of a minute: the part that may go at once
+#: the part of a minute's requests and tokens that may be sent at once
 REQUEST_BURST, TOKEN_BURST = 1 / 6, 1 / 2
 LONGEST_BACKOFF = 30.0
 FIRST_BACKOFF = 0.25
@@ -45,8 +45,8 @@ class Rates(Struct, frozen=True, kw_only=True):
         )
 
 
+#: a rate limit: a number of calls, or units a minute
 Limit = TypeVar("Limit", int, float)
-"""A rate limit: a number of calls, or units a minute."""
 
 
 def _lower(one: Limit | None, other: Limit | None) -> Limit | None:
@@ -54,7 +54,7 @@ def _lower(one: Limit | None, other: Limit | None) -> Limit | None:
 
 
 class Bucket:
-    """So many units a minute, and at most `size` at once. Never above its size, never below nothing."""
+    """A token bucket: `a_minute` units a minute, at most `size` at once. Its level is never negative."""
 
     def __init__(self, a_minute: float, size: float) -> None:
         self.rate = a_minute / 60
@@ -63,7 +63,7 @@ class Bucket:
         self._at = -math.inf
 
     def wait(self, units: float, now: float) -> float:
-        """Seconds until so many may be taken; what is larger than the bucket waits until it is full."""
+        """Seconds until this many units may be taken; more than `size` units wait until the bucket is full."""
         lacking = min(units, self.size) - self._refilled(now)
         return lacking / self.rate if lacking > 1e-9 else 0.0
 
@@ -81,7 +81,7 @@ class Bucket:
 
 
 class Limiter:
-    """Says when the next call may go, and learns from what comes back: halve, then grow."""
+    """Says when the next call may start, and adapts: a 429 halves the window, successes let it grow again."""
 
     def __init__(self, rates: Rates | None = None) -> None:
         rates = rates or Rates()
@@ -104,7 +104,7 @@ class Limiter:
         self._successes: deque[float] = deque(maxlen=64)
 
     def wait(self, tokens: int, now: float) -> float:
-        """Seconds until a call of about so many tokens may go; 0: now; infinity: when one comes back."""
+        """Seconds until a call of about this many tokens may start; 0: now; infinity: when a call returns."""
         if self.in_flight >= max(math.floor(self.window), 1):
             return math.inf
         waits = [self._blocked_until - now]
@@ -116,7 +116,7 @@ class Limiter:
         return max(0.0, *waits)
 
     def holds(self, tokens: int, now: float) -> str:
-        """Which limit a call of about so many tokens waits for, in words."""
+        """Which limit a call of about this many tokens waits for, in words."""
         limits = ((self._requests, 1, "requests"), (self._tokens, tokens, "tokens"))
         for bucket, units, name in limits:
             if bucket is not None and bucket.wait(units, now) > 0:
@@ -130,16 +130,16 @@ class Limiter:
         return f"the limit of {window} call{'s' * (window > 1)} at once"
 
     def time_for(self, calls: int) -> float:
-        """Seconds that so many calls take by the rates that are known; 0: none is."""
+        """Seconds that this many calls take at the known rates; 0: no rate is known."""
         rates = [b.rate for b in (self._requests, self._pace) if b is not None]
         return calls / min(rates) if rates else 0.0
 
     def shut(self, now: float) -> float:
-        """Seconds for which nobody may call, however few calls there are: it was told so."""
+        """Seconds for which no call may start, because the provider asked for a pause or a backoff runs."""
         return max(self._blocked_until - now, 0.0)
 
     def start(self, tokens: int, now: float) -> None:
-        """A call goes now."""
+        """A call starts now."""
         self.in_flight += 1
         for bucket in (self._requests, self._pace):
             if bucket is not None:
@@ -148,11 +148,11 @@ class Limiter:
             self._tokens.take(tokens, now)
 
     def succeed(self, reserved: int, used: int, now: float) -> None:
-        """A call came back with its reply."""
+        """A call returned its reply."""
         self.in_flight -= 1
         self._setbacks = 0
         self._successes.append(now)
-        # Doubling with each round until the first setback, then one more call a round.
+        # The window doubles with each round until the first setback, then grows by one call a round.
         grown = 1.0 if self._is_slow_start else 1.0 / self.window
         self.window = min(self.window + grown, self._most)
         if self._pace is not None:
@@ -161,16 +161,16 @@ class Limiter:
             self._tokens.give_back(reserved - used, now)
 
     def fail(self) -> None:
-        """A call came back with an error that says nothing about the rate."""
+        """A call returned an error that says nothing about the rate."""
         self.in_flight -= 1
 
     def slow_down(self, began: float, now: float, retry_after: float | None) -> None:
-        """A call that began then was told to come later."""
+        """A call that started at `began` was refused because of the rate."""
         self.in_flight -= 1
         if retry_after is not None:
             self._blocked_until = max(self._blocked_until, now + retry_after)
         if began <= self._slowed_at:
-            return  # it was sent before we slowed down, so it teaches nothing new
+            return  # it was sent before the last slow-down, so it says nothing new
         self._slowed_at = now
         self._is_slow_start = False
         self.window = max(self.window / 2, 1.0)
@@ -181,17 +181,17 @@ class Limiter:
         self._setbacks += 1
 
     def agree(self, requests: float | None, tokens: float | None) -> None:
-        """The provider's headers say what it grants a minute."""
+        """Take over the limits a minute that the provider's headers state."""
         if requests and (self._requests is None or self._requests.rate != requests / 60):
             self._requests = Bucket(requests, requests * REQUEST_BURST)
         if tokens and (self._tokens is None or self._tokens.rate != tokens / 60):
             self._tokens = Bucket(tokens, tokens * TOKEN_BURST)
 
     def _slow_pace(self, now: float) -> None:
-        """From now on call no faster than calls have been answered lately."""
+        """From now on, call no faster than the provider replied recently."""
         recent = [at for at in self._successes if now - at <= 10]
         if len(recent) >= 4:
-            # A little below what got through: above it, the provider would have to refuse again.
+            # A little slower than the recent replies: any faster, and the provider would refuse again.
             rate = 0.9 * len(recent) / max(now - recent[0], 0.05)
             if self._pace is not None:
                 rate = min(rate, self._pace.rate * 0.9)

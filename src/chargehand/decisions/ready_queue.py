@@ -1,4 +1,4 @@
-"""What waits for a place in a pool: offers by run and by what they call for, the most urgent first."""
+"""The ready queue of a pool: offers that wait for a slot, by run and by target, the most urgent first."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -11,14 +11,14 @@ from msgspec import Struct
 from chargehand.decisions.elastic_capacity import Demand
 from chargehand.facts.scheduler_commands import OfferAttempt, Rank
 
-#: seconds of waiting that weigh as much as one step of priority, so that no run starves
+#: seconds of waiting that count as much as one step of priority, so that no run starves
 AGEING = 300.0
-#: latecomers that are not worth sorting in
+#: up to this many late items stay in the heap and are not sorted in
 FEW = 32
 
 
 class Ranked(Protocol):
-    """What can be put in order; no two of them may be equal."""
+    """Items with an order; no two of them may be equal."""
 
     def __lt__(self, other: Self, /) -> bool: ...
 
@@ -27,19 +27,19 @@ T = TypeVar("T", bound=Ranked)
 
 
 class Queue(Generic[T]):
-    """Hands out the smallest first.
+    """A priority queue: the smallest item first.
 
-    What comes in as a crowd is sorted once and then taken off the end; only latecomers lie in a
-    heap. A heap alone walks from its root to a leaf for every one that is taken, and in a large one
-    each step of that walk misses the processor's cache.
+    Items that arrive together are sorted once and then popped off the end of a list; only later items
+    are in a heap. A heap alone walks from its root to a leaf for every pop, and in a large heap each
+    step of that walk misses the processor's cache.
     """
 
     __slots__ = ("_late", "_sorted")
 
     def __init__(self) -> None:
-        #: the smallest last
+        #: descending: the smallest item last
         self._sorted: list[T] = []
-        #: what came since, as a heap
+        #: the later items, as a heap
         self._late: list[T] = []
 
     def __bool__(self) -> bool:
@@ -52,12 +52,12 @@ class Queue(Generic[T]):
         heappush(self._late, item)
 
     def head(self) -> T | None:
-        """The smallest, which stays; None if there is nothing."""
+        """The smallest item, which stays; None if the queue is empty."""
         late, ordered = self._late, self._sorted
         if not late:
             return ordered[-1] if ordered else None
         if len(late) > FEW and len(late) > len(ordered):
-            # Sorting in no fewer than lie there already costs each item a constant number of moves.
+            # The late items are at least as many as the sorted ones, so the cost for each item stays constant.
             ordered += late
             ordered.sort(reverse=True)
             late.clear()
@@ -67,15 +67,15 @@ class Queue(Generic[T]):
         return late[0]
 
     def first(self, count: int) -> list[T]:
-        """The smallest so many, in order; they stay."""
+        """The `count` smallest items, in order; they stay."""
         return nsmallest(count, (*self._sorted[-count:], *self._late))
 
     def all(self) -> list[T]:
-        """Everything, in no order; it stays."""
+        """All items, in no order; they stay."""
         return [*self._sorted, *self._late]
 
     def pop(self) -> T:
-        """The smallest, which is taken off."""
+        """Remove and return the smallest item."""
         late, ordered = self._late, self._sorted
         if ordered and not (late and late[0] < ordered[-1]):
             return ordered.pop()
@@ -83,14 +83,14 @@ class Queue(Generic[T]):
 
 
 class Waiting(Struct, order=True, gc=False):
-    """An offer in a queue. Withdrawn ones stay there, dead, until they come up."""
+    """An offer in a queue. A withdrawn offer stays there, marked dead, until it comes to the head."""
 
-    # The order goes by the fields down to the number, which is unique.
+    # The order is that of the fields, up to the number, which is unique.
     urgency: float
     is_late: bool
     due: float
     arrival: float
-    #: of the run, among those of one instant
+    #: number of the run, which orders runs that arrived at the same instant
     turn: int
     path: float
     order: int
@@ -106,7 +106,7 @@ Head: TypeAlias = tuple[Waiting, str]
 
 
 class Lane:
-    """One run in the pool: what it holds, and what it has waiting."""
+    """One run in the pool: its taken slots and its waiting offers."""
 
     __slots__ = (
         "active",
@@ -121,15 +121,15 @@ class Lane:
 
     def __init__(self, arrival: float, number: int, parallel: int) -> None:
         self.arrival = arrival
-        #: among runs of one instant, which would otherwise all take turns and end together, last
+        #: orders runs of one instant: otherwise they would take turns, and all of them would end late
         self.number = number
-        #: the longest path that was ever left of it
+        #: the longest remaining path that it ever had
         self.longest = 0.0
         self.parallel = parallel
         self.active = 0
         #: by task: how often it was preempted
         self.gave_way: dict[str, int] = {}
-        #: by target: what waits for a place of the run itself
+        #: by target: offers that wait because the run has as many attempts as it may have
         self.parked: dict[str, Queue[Waiting]] = {}
         self.waiting: dict[str, Waiting] = {}
 
@@ -139,27 +139,27 @@ class Lane:
 
 
 class ReadyQueue:
-    """All that may start, in the order of `Dispatch`. Holds no clock: whoever asks says what time it is."""
+    """All offers, in the order of `Dispatch`. Holds no clock: the caller passes the time."""
 
     def __init__(self) -> None:
-        #: all that were ever offered; with one alone, nobody need give way
+        #: all urgencies that were ever offered; with only one, no attempt is ever preempted
         self.urgencies: set[int] = set()
         self._lanes: dict[str, Lane] = {}
         self._queues: dict[str, Queue[Waiting]] = {}
-        #: when those who wait are to be put in order anew
+        #: when the waiting offers age next
         self._ages_at = 0.0
-        #: runs in which something parked may go on
+        #: runs whose parked offers may have room now
         self._thawing: dict[str, Lane] = {}
-        #: of late: what is offered again at once, under another rank, has waited all the time
+        #: recently withdrawn offers: an offer that returns at once with another rank keeps its waiting time
         self._withdrawn: dict[tuple[str, str], Waiting] = {}
         self._lane_count = 0
         self._arrivals = 0
 
     def __bool__(self) -> bool:
-        """Whether anything may be waiting for more than a slot of its run."""
+        """Whether any offer may be waiting that its run has room for."""
         return bool(self._queues)
 
-    # in and out
+    # offers
 
     def open_run(self, run: str, at: datetime, parallel: int) -> None:
         self._lane_count += 1
@@ -205,27 +205,27 @@ class ReadyQueue:
             self.thaw(run, lane)
 
     def forget_withdrawn(self) -> None:
-        """What was withdrawn so far, and not offered again, is no longer wanted."""
+        """Forget the withdrawn offers that have not been offered again."""
         self._withdrawn.clear()
 
     def take(self, target: str) -> tuple[Waiting, Lane]:
-        """The most urgent offer of this target, off the queue; `heads` must have shown it."""
+        """Remove and return the most urgent offer of this target; `heads` must have returned it."""
         waiting = self._queues[target].pop()
         return waiting, self._lanes[waiting.run]
 
     def park(self, waiting: Waiting, lane: Lane, target: str) -> None:
-        """Put an offer aside until its run has a place for it."""
+        """Set an offer aside until its run has room for it."""
         _push(lane.parked, target, waiting)
 
     def thaw(self, run: str, lane: Lane) -> None:
-        """What this run has put aside may go on now."""
+        """Let the next `refresh` bring back the parked offers of this run."""
         if lane.parked and self._lanes.get(run) is lane:
             self._thawing[run] = lane
 
-    # in order
+    # order
 
     def refresh(self, now: float) -> None:
-        """Bring back what its run has places for again, and let those gain who have waited."""
+        """Bring back parked offers that their runs have room for, and age the waiting offers."""
         self._unpark(now)
         if now >= self._ages_at:
             self._age(now)
@@ -249,7 +249,7 @@ class ReadyQueue:
         return head
 
     def first(self, most: int) -> list[Head]:
-        """The most urgent so many that wait for nothing but a place, in order."""
+        """The most urgent offers that wait for nothing but a slot, in order, at most `most`."""
         waiting = [
             (each, target)
             for target, queue in self._queues.items()
@@ -261,11 +261,11 @@ class ReadyQueue:
 
     @property
     def targets(self) -> Sequence[str]:
-        """What is called for by something that waits."""
+        """The targets that have a queue."""
         return list(self._queues)
 
     def demand(self, busy: int, targets: Iterable[str], now: float, pressing: int) -> Demand:
-        """How much places for these targets are asked for, of which so many are taken."""
+        """The demand for slots that serve these targets; `busy` of them are taken."""
         waiting, since = 0, now
         for target in targets:
             queue = self._queues.get(target)
@@ -276,13 +276,13 @@ class ReadyQueue:
         return Demand(busy, waiting, since, pressing)
 
     def find(self, run: str, task: str) -> tuple[Waiting, Lane] | None:
-        """An offer that waits, and its run."""
+        """A waiting offer and its run; None if it does not wait."""
         lane = self._lanes.get(run)
         waiting = None if lane is None else lane.waiting.get(task)
         return None if lane is None or waiting is None else (waiting, lane)
 
     def check(self) -> None:
-        """State the invariants."""
+        """Check the invariants."""
         for lane in self._lanes.values():
             assert 0 <= lane.active <= lane.parallel, "a run holds more than it may"
 
@@ -292,7 +292,7 @@ class ReadyQueue:
         return before.offered_at if before is not None and is_same else now
 
     def _unpark(self, now: float) -> None:
-        """Bring back as many offers of each run as it has places for, the most urgent ones."""
+        """Bring back as many parked offers of each run as it has room for, the most urgent first."""
         for lane in self._thawing.values():
             for target, parked in list(lane.parked.items()):
                 for _ in range(lane.parallel - lane.active):
@@ -304,7 +304,7 @@ class ReadyQueue:
         self._thawing.clear()
 
     def _age(self, now: float) -> None:
-        """Let those who wait gain on those who came later, so that no run starves."""
+        """Raise the urgency of offers of runs that have waited, so that no run starves."""
         self._ages_at = now + AGEING
         for target, queue in list(self._queues.items()):
             aged = self._queues[target] = Queue()
@@ -329,7 +329,7 @@ class ReadyQueue:
 
 
 def target_of(offer: OfferAttempt) -> str:
-    """What an offer calls for."""
+    """The target of an offer: the worker or skill that it asks for."""
     return f"worker {offer.worker}" if offer.worker else f"skill {offer.skill}"
 
 
@@ -346,11 +346,11 @@ def _steps(arrival: float, now: float) -> int:
 
 
 def _due(rank: Rank, longest: float) -> float:
-    """What goes for the deadline in the order: half-way from there to the latest start of the whole run.
+    """The deadline as the order uses it: moved earlier by half of the run's longest path, if lengths are known.
 
-    By the deadline alone, a long run that is due late begins too late; by the latest start alone, a
-    crowded pool serves the longest first and few are in time. The whole run's, not that of what is
-    left of it: one that gets on would fall behind those that did not, and none would ever be done.
+    By the deadline alone, a long run with a late deadline would start too late. By the latest start alone,
+    a crowded pool would serve the longest runs first, and few would be in time. The path of the whole run
+    counts, not the remaining one: a run that makes progress would fall behind, and no run would finish.
     """
     is_known = rank.latest_start < rank.deadline
     return rank.deadline - longest / 2 if is_known else rank.deadline

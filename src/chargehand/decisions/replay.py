@@ -1,9 +1,9 @@
 """Replay: recompute every decision of a recorded run from its recorded inputs, and compare.
 
-The recorded events are of two sorts. Inputs came from outside: reports of attempts, answers, commands,
-the choice of a worker, the moment at which a timer fired. They are fed to the same `LiveRun` that leads
-runs. Decisions followed from them: retries, failed and skipped tasks, questions about failures, the end.
-They are computed again, and the first that differs from the recording is named.
+Recorded events are either inputs or decisions. Inputs came from outside: reports of attempts, answers,
+commands, the choice of a worker, the moment at which a timer fired. They are fed to the same `LiveRun`
+that leads runs. Decisions followed from the inputs: retries, failed and skipped tasks, questions about
+failures, the end of the run. They are computed again, and the first difference is reported.
 """
 
 from collections import Counter, deque
@@ -57,7 +57,7 @@ from chargehand.facts.value import Value
 SHOWN = 200
 #: tasks up to which the invariants are checked after every event
 FEW_TASKS = 64
-#: what no process can report: only a decision brings it about
+#: events that no process reports: they are always decisions
 _DECIDED = (RetryPlanned, TaskFailed, TaskSkipped, RunFinished)
 _OF_TIMERS = (RetryDue, HedgeDue, DeadlinePassed, StartMissed)
 _BROKEN_OFF = "was broken off by"
@@ -74,7 +74,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     run: str
     seq: int
-    #: of the recorded event; empty: the recording ends before it
+    #: the type of the recorded event; empty: the recording ends before it
     kind: str
     task: str
     #: where they differ, such as `due_at` or `cause.message`
@@ -91,11 +91,11 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class _SetTimers(Timers):
-    """Timers that never fire by themselves: the recording says when they did."""
+    """Timers that never fire by themselves: the recording says when they fired."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: by event, whatever its instant: the earliest moment at which it was due
+        #: by event without its instant: when it was due first
         self._due: dict[bytes, datetime] = {}
 
     def set(self, due_at: datetime, run: str, event: Event) -> None:  # noqa: ARG002 - of one run
@@ -103,7 +103,7 @@ class _SetTimers(Timers):
         self._due[name] = min(due_at, self._due.get(name, due_at))
 
     def due_at(self, event: Event) -> datetime | None:
-        """When this was due first; None: no such timer was set."""
+        """When this event was due first; None: no such timer was set."""
         return self._due.get(_timeless(event))
 
 
@@ -117,25 +117,25 @@ class RunReplay:
         recordable: Callable[[Event], Event] | None = None,
     ) -> None:
         self.run = run
-        #: what would be recorded of a decision; None: all of it
+        #: turns a decision into the form in which it would be recorded; None: it is recorded as it is
         self._recordable = recordable
-        #: how many events were recomputed, and how many inputs there were, by kind
+        #: by type: how many decisions were recomputed, and how many inputs were taken from the recording
         self.decided: Counter[str] = Counter()
         self.given: Counter[str] = Counter()
-        #: of the inputs: starts that were offered again, and timers that were set again
+        #: how many inputs were checked: starts against the offers, timed events against the timers
         self.checked = 0
-        #: the recorded events that are the same so far
+        #: the recorded events so far, all equal to the recomputed ones
         self.events: list[Event] = []
-        #: the last of them as it was decided; None: it was an input
+        #: the last of them as it was recomputed; None: it was an input
         self.decision: Event | None = None
         self._retry = retry
         self.live_run = self._new_run()
-        #: decisions that followed from the last input and were not compared yet
+        #: decisions that follow from the last input and are not compared yet
         self._expected: deque[Event] = deque()
         self._offers: dict[str, OfferAttempt] = {}
 
     def take(self, recorded: Event) -> Difference | None:
-        """Compare the next recorded event with what the decisions come to; None: they agree."""
+        """Compare the next recorded event with the recomputed one; None: they agree."""
         try:
             difference = self._decision(recorded) if self._expected else self._input(recorded)
             if difference is None:
@@ -146,7 +146,7 @@ class RunReplay:
         return difference
 
     def end(self) -> Difference | None:
-        """Whether the decisions of today would have written more than was recorded."""
+        """The difference if more events were recomputed than recorded; None: there are none left."""
         if not self._expected:
             return None
         more = self._expected[0]
@@ -176,7 +176,7 @@ class RunReplay:
         self.decision = None
         if type(recorded) is RunLed and self.live_run.schedule.epoch:
             self._take_over()
-            if self._expected:  # what was left to be decided came first
+            if self._expected:  # its outstanding decisions come first
                 return self._decision(recorded)
         refused = self._refusal(recorded)
         if refused is not None:
@@ -198,7 +198,7 @@ class RunReplay:
         return difference
 
     def _refusal(self, recorded: Event) -> Difference | None:
-        """Why this cannot be an input of a run in this state."""
+        """Why this event cannot be an input of a run in this state; None if it can."""
         if type(recorded) is AttemptStarted:
             self.checked += 1
             return self._not_offered(recorded)
@@ -207,9 +207,9 @@ class RunReplay:
             return self._not_due(recorded)
         is_decided = isinstance(recorded, _DECIDED)
         if type(recorded) is RetryPlanned and self._is_pooled:
-            is_decided = False  # somebody gave the task to another worker
+            is_decided = False  # an agent of the pool gave the task to another worker
         if type(recorded) is RunFinished and _BROKEN_OFF in recorded.reason:
-            is_decided = False  # a decision raised; what it raised is in the reason
+            is_decided = False  # a decision raised an exception, which the reason names
         if type(recorded) is PersonAsked:
             is_decided = recorded.question.about != ABOUT_BUDGET
         if not is_decided:
@@ -242,7 +242,7 @@ class RunReplay:
         return None
 
     def _take_over(self) -> None:
-        """Another process leads the run from here: it has only the events so far, and goes on from them."""
+        """Another process leads the run from here: rebuild the run from the events so far."""
         self.live_run = self._new_run()
         self.live_run.replay(self.events)
         self._offers = {}
@@ -251,7 +251,7 @@ class RunReplay:
         self._expected.extend(written)
 
     def _report_of(self, recorded: Event) -> Event:
-        """What was reported when this was written down in its place."""
+        """The report in place of which this event was recorded."""
         if type(recorded) is ResultRefused:
             return AttemptFinished(
                 task=recorded.task,
@@ -276,7 +276,7 @@ class RunReplay:
                 self._offers.pop(command.task, None)
 
     def _check(self) -> None:
-        """State the invariants of the schedule; of a large run only now and then."""
+        """Check the invariants of the schedule; for a large run only now and then."""
         schedule = self.live_run.schedule
         is_due = len(schedule.nodes) <= FEW_TASKS or not len(self.events) % len(schedule.nodes)
         if schedule.requested is not None and (is_due or schedule.status is not None):
@@ -313,7 +313,7 @@ def task_of(event: Event) -> str:
 
 
 def _is_timed(event: Event) -> bool:
-    """Whether only a timer proposes this."""
+    """Whether only a timer proposes this event."""
     match event:
         case WorkStopped():
             return event.reason == OUT_OF_TIME and not event.by

@@ -1,4 +1,4 @@
-"""The report of a run: what it took, where the time went, who did how much, what was in vain."""
+"""The report of a run: its time and cost, the critical path, the share of each worker, the waste."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -15,17 +15,17 @@ from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, NestingLevel, StepKind, StepSpan
 from chargehand.facts.outcome import NO_USAGE, Usage
 
-#: how many of the longest waits are kept
+#: how many of the longest waits a report has
 WAITS = 3
-#: how many rows of each table are put into words
+#: how many rows of each table the text shows
 SHOWN = 4
 
-#: a speed-up below it says nothing of running at once, only that tries failed or that the run waited; it is not shown
+#: a smaller speed-up is not shown: it only says that tries failed or that the run waited
 LEAST_SPEEDUP = 1.0
-#: waiting for people is told if it is more than this part of the time, as a divisor
+#: idle time is shown if it is more than the wall time divided by this
 LEAST_IDLE_SHARE = 50
 
-#: a wait that is shorter would be shown as 0 ms
+#: a shorter wait would be shown as 0 ms
 LEAST_WAIT = timedelta(milliseconds=1)
 
 _NO_TIME = timedelta(0)
@@ -33,25 +33,25 @@ _IN_VAIN = ("failed", "lost", "preempted", "cancelled")
 
 
 class Stretch(Struct, frozen=True, kw_only=True):
-    """One task of the critical path, and how long only it was waited for."""
+    """One task of the critical path, and how long the run waited for only this task."""
 
     task: str
     worker: str
     length: timedelta
-    #: the part of that in which nobody was at work on it
+    #: the part of `length` in which no attempt at the task ran
     waited: timedelta
     #: of the wall time, from 0 to 1
     share: float
 
 
 class Wait(Struct, frozen=True, kw_only=True):
-    """An attempt that was ready and had to wait for a place."""
+    """An attempt that was ready and had to wait for a slot."""
 
     task: str
     attempt: int
     worker: str
     length: timedelta
-    #: in the words of the choice that let it begin
+    #: the reason that the dispatcher gave for the start
     why: str
 
 
@@ -61,25 +61,25 @@ class WorkerShare(Struct, frozen=True, kw_only=True):
     worker: str
     attempts: int
     busy: timedelta
-    #: of the time that all workers were busy, from 0 to 1
+    #: of the busy time of all workers, from 0 to 1
     share: float
     failures: int
     usage: Usage
 
 
 class ModelShare(Struct, frozen=True, kw_only=True):
-    """What one model was asked."""
+    """The calls of one model."""
 
     model: str
     replies: int
-    #: replies among them that took no call of their own
+    #: how many of the replies took no call of their own
     cached: int
     failures: int
     usage: Usage
 
 
 class Waste(Struct, frozen=True, kw_only=True):
-    """What was spent on attempts that came to nothing, less the steps that later ones went on from."""
+    """What was spent on attempts without a result, except for the steps that later attempts continued from."""
 
     attempts: int
     time: timedelta
@@ -108,7 +108,7 @@ class Report(Struct, frozen=True, kw_only=True):
     retries: int
     cache_hits: int
     usage: Usage
-    #: of nested supervisors, the top first; more than one only where traces were nested
+    #: by depth of nested supervisors, the top level first; more than one only if traces were nested
     levels: tuple[NestingLevel, ...]
 
     @property
@@ -152,7 +152,7 @@ def report_of(trace: Trace) -> Report:
     )
 
 
-# the figures
+# figures
 
 
 def _stretches(trace: Trace) -> tuple[Stretch, ...]:
@@ -221,7 +221,7 @@ def _model_shares(trace: Trace) -> tuple[ModelShare, ...]:
 
 
 def _model_calls(trace: Trace) -> Iterator[StepSpan]:
-    """Those of nested runs too."""
+    """All model calls, those of nested runs included."""
     return (step for each in trace.family() for step in each.steps(StepKind.MODEL))
 
 
@@ -254,11 +254,11 @@ def _tokens(usage: Usage) -> int:
     return usage.tokens_in + usage.tokens_out
 
 
-# in words
+# text
 
 
 def is_idle_worth_telling(idle: timedelta, wall: timedelta) -> bool:
-    """Whether so much of the time nothing could run that the speed-up would seem wrong without it."""
+    """Whether the idle time is so long that the speed-up would seem wrong without it."""
     return idle * LEAST_IDLE_SHARE > wall
 
 
@@ -329,7 +329,7 @@ def _shares(report: Report) -> Iterable[str]:
 
 
 def _as_known(shares: Sequence[WorkerShare]) -> list[WorkerShare]:
-    """The workers as people know them: those of system tasks are all the supervisor."""
+    """The workers as people know them: all workers of system tasks count as the supervisor."""
     own = [each for each in shares if is_system_task(each.worker)]
     if not own:
         return list(shares)

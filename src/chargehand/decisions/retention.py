@@ -1,4 +1,4 @@
-"""Which finished runs retention deletes. Pure: heads and requests in, runs out."""
+"""Decides which finished runs retention deletes. Pure: the caller passes the ages and requests of the runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from chargehand.facts.sizes import shown_size
 
 
 class RunAge(Struct, frozen=True):
-    """What retention must know of every run: whether it has ended, and when it changed last."""
+    """What retention needs of every run: whether it has ended, and when it changed last."""
 
     run: str
     is_ended: bool
@@ -20,13 +20,13 @@ class RunAge(Struct, frozen=True):
 
 
 class FinishedRun(Struct, frozen=True):
-    """A run that has ended, with all runs nested in it: they are kept or deleted as one."""
+    """A run that has ended, with all runs nested in it: they are kept or deleted together."""
 
     run: str
     ended_at: datetime
-    #: itself first
+    #: the run itself, then its nested runs
     members: tuple[str, ...]
-    #: an open run, or one that waits to be taken up, reuses its results
+    #: an open run, or a submitted one, reuses its results
     is_needed: bool = False
 
 
@@ -44,8 +44,8 @@ def finished_runs(
 ) -> list[FinishedRun]:
     """The finished runs, the newest first, each with those nested in it.
 
-    `requests` holds the first event of every nested and every open run; `wanted` names runs that
-    are needed from elsewhere. A run nested in one that is gone stands for itself.
+    `requests` holds the first event of every nested and every open run; `wanted` names further runs that
+    are needed. A nested run whose parent is gone counts as a run of its own.
     """
     by_name = {age.run: age for age in ages}
     below: dict[str, list[str]] = {}
@@ -81,7 +81,7 @@ def _root_of(run: str, known: Mapping[str, object], requests: Mapping[str, RunRe
 
 
 def expired(runs: Sequence[FinishedRun], retention: Retention, now: datetime) -> list[ExpiredRun]:
-    """Those that are too old or too many, the oldest first. `runs` are the newest first."""
+    """The runs that are too old or too many, the oldest first. `runs` must have the newest first."""
     found: list[ExpiredRun] = []
     for place, run in enumerate(runs):
         is_old = retention.older_than is not None and now - run.ended_at > retention.older_than
@@ -99,7 +99,7 @@ def expired(runs: Sequence[FinishedRun], retention: Retention, now: datetime) ->
 def next_to_fit(
     runs: Sequence[FinishedRun], gone: Iterable[str], retention: Retention
 ) -> list[ExpiredRun]:
-    """In which order runs would be deleted to save space: the oldest first."""
+    """The runs that may be deleted to save space, the oldest first. `runs` must have the newest first."""
     if retention.max_size is None:
         return []
     taken, why = set(gone), f"the journal is larger than {shown_size(retention.max_size)}"

@@ -1,4 +1,4 @@
-"""What is done about a failed attempt: try again, how and when, or give the task up."""
+"""Decides what happens after a failed attempt: retry (how and when), ask a person, or give the task up."""
 
 import random
 from datetime import datetime, timedelta
@@ -25,23 +25,23 @@ from chargehand.facts.value import Value
 
 
 class Again(Struct, frozen=True):
-    """Try the task once more."""
+    """Retry the task."""
 
     due_at: datetime
     how: RetryHow
-    #: by this one from now on
+    #: the worker that has the task from now on; empty: no change
     worker: str = ""
 
 
 class Ask(Struct, frozen=True):
-    """A person is to say what becomes of the task."""
+    """Ask a person what happens to the task."""
 
 
 class GiveUp(Struct, frozen=True):
     """The task has failed for good."""
 
     cause: Failed
-    #: what becomes of the rest
+    #: what happens to the rest of the run
     then: Recourse = Recourse.FAIL
 
 
@@ -49,7 +49,7 @@ Verdict: TypeAlias = Again | Ask | GiveUp
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """What a verdict rests on besides the failure itself."""
+    """What a verdict depends on besides the failure itself."""
 
     #: failures that count, this one included
     tries: int
@@ -57,22 +57,22 @@ class History(Struct, frozen=True, kw_only=True):
     attempts: int
     at: datetime
     deadline_at: datetime | None
-    #: whether the task asked for a skill, so that another worker may have it
+    #: whether the task asks for a skill, so that another worker may do it
     has_others: bool
-    #: the one that failed
+    #: the worker that failed
     worker: str = ""
-    #: the same, and this worker failed at it for the first time
+    #: whether `has_others`, and this worker failed at the task for the first time
     has_untried: bool = False
-    #: whether a model may rewrite what the task says
+    #: whether a model may rewrite the task
     refines: bool = False
-    #: what was said to be done about failures; None: the usual
+    #: the failure policy; None: the usual retries
     terms: OnFailure | None = None
     #: the classes of the failures before this one
     before: tuple[ErrorClass, ...] = ()
 
 
 def judge(policy: RetryPolicy, failure: Failed, history: History, draw: float) -> Verdict:
-    """Decide what becomes of a task whose attempt failed this way. Deadline beats retry."""
+    """Decide what happens to a task whose attempt failed. No retry is planned after the deadline."""
     if history.terms is not None:
         return _judge_by(history.terms, policy, failure, history, draw)
     if failure.kind.is_final or (failure.is_final and not history.has_untried):
@@ -89,7 +89,7 @@ def judge(policy: RetryPolicy, failure: Failed, history: History, draw: float) -
 
 
 def set_aside(failure: Failed, terms: OnFailure | None, *, may_ask: bool) -> Ask | GiveUp:
-    """Decide what becomes of a task that is not tried again, whatever was planned for its failures."""
+    """Decide what happens to a task that is not retried, although its policy may have tries left."""
     if terms is None:
         return GiveUp(failure)
     step = terms.ending(failure.kind, may_ask=may_ask)
@@ -99,7 +99,7 @@ def set_aside(failure: Failed, terms: OnFailure | None, *, may_ask: bool) -> Ask
 def question_about(
     run: str, node: TaskNode, terms: OnFailure | None, item: Value | None = None
 ) -> Question:
-    """What a person is asked about a task that failed, or about one that does an item of another."""
+    """The question to a person about a failed task; `item` is the item that the task is for, if any."""
     told = f"Task {node.task.id} failed ({node.last_failure}): {node.task.description}"
     taint = () if node.last_failure is None else node.last_failure.taint
     if item is not None and (what := item_text(item)):
@@ -131,7 +131,7 @@ def _judge_by(
 
 
 def _due_at(policy: RetryPolicy, failure: Failed, history: History, draw: float) -> datetime | None:
-    """When the next try is due; None if there is no time for one."""
+    """When the next try is due; None if that is not before the deadline."""
     wait = timedelta(0)
     if failure.kind.backs_off:
         wait = policy.backoff(history.tries, draw)
@@ -143,7 +143,7 @@ def _due_at(policy: RetryPolicy, failure: Failed, history: History, draw: float)
 
 
 def draw_for(seed: int, task: str, attempt: int) -> float:
-    """The lot of one attempt: the same on every replay, whatever the hash seed or machine."""
+    """A random number between 0 and 1 for one attempt: the same on every replay and machine."""
     return random.Random(f"{seed}:{task}:{attempt}").random()  # noqa: S311 - jitter, not a secret
 
 
@@ -156,7 +156,7 @@ def _how(failure: Failed, history: History) -> RetryHow:
 
 
 def _how_by(step: FailureStep, failure: Failed, history: History) -> RetryHow:
-    """Where nobody else can be meant, elsewhere is here."""
+    """How to retry by this step; if there is no other worker, `elsewhere` means the same worker."""
     if step.recourse is Recourse.REWRITTEN:
         return RetryHow.REWRITTEN
     if step.recourse is Recourse.ELSEWHERE and (step.worker or history.has_others):

@@ -1,4 +1,4 @@
-"""The answer by rules: what a run's results come to where no model composes them, and what is missing."""
+"""The answer by rules: combines a run's results without a model, and lists what is missing."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,18 +22,18 @@ from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value, canonical
 
-#: characters
+#: characters of a claim
 LONGEST_CLAIM = 500
-#: of an item of `for_each` where people are told of it
+#: characters of an item of `for_each` in a message to people
 LONGEST_ITEM = 60
-#: characters; longer texts differ in words without contradicting each other
+#: characters; longer texts may use different words without contradicting each other
 COMPARABLE = 200
 MOST_PAIRS = 100
-#: the state of a task whose own gaps became ours
+#: the state of a gap that a task with a partial result reports itself
 IN_PART = "done in part"
 
+#: returns the output of a done task; called only if the output is needed, because it may be in the blob store
 Outputs: TypeAlias = Callable[[str], Any]
-"""The output of a task that is done. Called only for those that are looked at: they may lie elsewhere."""
 
 
 def answer_of(
@@ -43,7 +43,7 @@ def answer_of(
     strategy: Strategy = Strategy.MERGE,
     instruction: str = "",
 ) -> Answer:
-    """What a model composed, with the gaps as they stand; without it, the answer by rules."""
+    """The answer that a model composed, with the current gaps; if there is none, the answer by rules."""
     if composed is not None:
         return replace(composed, gaps=gaps_in(nodes, strategy))
     return compose(nodes, outputs, strategy, instruction)
@@ -55,12 +55,12 @@ def compose(
     strategy: Strategy = Strategy.MERGE,
     instruction: str = "",
 ) -> Answer:
-    """The same answer to the same results, always; it says no more than they do."""
-    # What nobody could compose is all of it, not the last result alone.
+    """The answer by rules. It is deterministic and says no more than the results."""
+    # If a model failed to compose the answer, all results are shown, not only the last ones.
     last = done_in(nodes) if is_uncomposed(nodes) else last_in(nodes)
     done = {id_: outputs(id_) for id_ in last if nodes[id_].state is TaskState.DONE}
     output: Any = next(iter(done.values()), None) if len(last) == 1 else done or None
-    if not done and (loose := loose_in(nodes)):  # the best so far, rather than nothing
+    if not done and (loose := loose_in(nodes)):  # the best results so far, rather than nothing
         output = done = {id_: outputs(id_) for id_ in loose}
     if (said := last_said(nodes)) is not None:
         output = without_token(nodes[said].task, outputs(said))
@@ -84,7 +84,7 @@ def compose(
 
 
 def loose_in(nodes: Mapping[str, TaskNode]) -> list[str]:
-    """The tasks that are done and that no other done task has taken up, in plan order."""
+    """The done tasks that no other done task depends on, in plan order."""
     return [
         id_
         for id_, node in nodes.items()
@@ -93,7 +93,7 @@ def loose_in(nodes: Mapping[str, TaskNode]) -> list[str]:
 
 
 def done_in(nodes: Mapping[str, TaskNode]) -> list[str]:
-    """The tasks of the plan that have their result, in plan order."""
+    """The done tasks of the plan, in plan order."""
     return [id_ for id_, node in nodes.items() if _is_usable(node)]
 
 
@@ -102,15 +102,15 @@ def _is_usable(node: TaskNode) -> bool:
 
 
 def is_uncomposed(nodes: Mapping[str, TaskNode]) -> bool:
-    """Whether a model was to compose the answer, and none did."""
+    """Whether a model should have composed the answer but failed."""
     answer = nodes.get(ANSWER)
     return answer is not None and answer.state.is_settled and answer.state is not TaskState.DONE
 
 
 def gaps_in(nodes: Mapping[str, TaskNode], strategy: Strategy = Strategy.MERGE) -> tuple[Gap, ...]:
-    """What the answer should rest on and does not: tasks, a plan never written, an answer not composed.
+    """What is missing from the answer: results of tasks, a plan never written, an answer not composed.
 
-    Where one of several tries is selected, those that failed are no gaps.
+    If the answer is selected from several results, failed tasks are no gaps.
     """
     is_chosen = has_choice(nodes, strategy)
     return tuple(
@@ -152,9 +152,9 @@ def _why_stopped(node: TaskNode) -> str:
 
 
 def share_done(nodes: Mapping[str, TaskNode], differing: Collection[Contradiction] = ()) -> float:
-    """How much of what is required is done, from 0 to 1; half of it where our own part came to nothing.
+    """The share of the required tasks that is done, from 0 to 1; halved if a required system task failed.
 
-    A result that another one contradicts is half a result.
+    A result that another one contradicts counts half.
     """
     disputed = {id_ for pair in differing for id_ in (*pair.first.tasks, *pair.second.tasks)}
     planned = [node for node in nodes.values() if is_of_plan(node)]
@@ -173,12 +173,12 @@ def _share_of(node: TaskNode, nodes: Mapping[str, TaskNode], disputed: Collectio
         items = list(items_of(node, nodes))
         done = [item for item in items if item.state is TaskState.DONE]
         return sum(0.5 if item.gaps else 1.0 for item in done) / max(len(items), 1)
-    # half, where nobody can say how much
+    # A partial result counts half, because its exact share is unknown.
     return 0.5 if node.gaps or node.task.id in disputed else 1.0
 
 
 def claims_of(outputs: Mapping[str, Any]) -> tuple[Claim, ...]:
-    """Each text as a claim that rests on its task. What is no text says nothing in words."""
+    """A claim for each output that is text, supported by its task."""
     return tuple(
         Claim(cut(output), (id_,))
         for id_, output in outputs.items()
@@ -187,29 +187,29 @@ def claims_of(outputs: Mapping[str, Any]) -> tuple[Claim, ...]:
 
 
 def cut(text: str, most: int = LONGEST_CLAIM) -> str:
-    """The text on one line, and no longer than this."""
+    """The text on one line, cut to `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def item_in_words(index: int, item: Value) -> str:
-    """An item by its index and what it is, in a few words."""
+    """The index of an item and, in a few words, its value."""
     text = item_text(item)
     return f"item {index} ({text})" if text else f"item {index}"
 
 
 def item_text(item: Value) -> str:
-    """What an item is, in a few words; empty if it is too large to be at hand."""
+    """The value of an item in a few words; empty if it is in the blob store."""
     return "" if item.blob else cut(bytes(item.json).decode(), LONGEST_ITEM)
 
 
 def contradictions_in(
     nodes: Mapping[str, TaskNode], outputs: Outputs, candidates: Collection[str] = ()
 ) -> Iterator[Contradiction]:
-    """Results of one and the same task, given out several times, that differ.
+    """Results that differ although their tasks have the same description, arguments and needs.
 
-    Only values that can be compared: prose that differs in words need not differ in what it says.
-    Candidates are alternatives of each other, and contradict nothing.
+    Long texts are not compared: they may use different words without contradicting each other. Candidates
+    are alternatives, so they contradict nothing.
     """
     for same in _same_tasks(nodes):
         ids = [id_ for id_ in same if id_ not in candidates]
@@ -220,7 +220,7 @@ def contradictions_in(
 
 
 def _same_tasks(nodes: Mapping[str, TaskNode]) -> list[list[str]]:
-    """Done tasks with the same words, arguments and needs, where there are several."""
+    """Groups of two or more done tasks with the same description, arguments and needs."""
     by_words: dict[str, list[str]] = {}
     for id_ in done_in(nodes):
         by_words.setdefault(nodes[id_].task.description, []).append(id_)

@@ -1,4 +1,4 @@
-"""Forks: which results of a recorded run a new one keeps when it starts from one of its events."""
+"""Forks: which results a new run keeps when it starts from an event of a recorded run."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Plan, Task, item_id, item_of
 
-#: of a task: what its result does not rest on
+#: fields of a task that its result does not depend on
 _MANNER = frozenset(
     {"deadline", "expect", "hedge", "limits", "on_failure", "optional", "priority", "at_least"}
 )
@@ -34,17 +34,17 @@ _HARMLESS = (Effect.PURE, Effect.IDEMPOTENT)
 
 
 class ForkChanges(Struct, frozen=True, kw_only=True):
-    """What a fork does otherwise than the run it starts from."""
+    """How a fork differs from the run that it starts from."""
 
-    #: a whole plan instead
+    #: a new plan
     plan: Plan | None = None
     #: tasks in place of those with the same ids, or new ones
     tasks: Sequence[Task] = ()
     #: tasks that are done again as they are
     redo: Collection[str] = ()
-    #: what the answer is to be like
+    #: what the answer should look like
     instruction: str | None = None
-    #: workers that are not as they were
+    #: workers that have changed
     workers: Collection[str] = ()
 
 
@@ -52,10 +52,10 @@ class ForkPlan(Struct, frozen=True, kw_only=True):
     """The plan of a fork, and which results it reuses."""
 
     requested: RunRequested
-    #: the number of the event that it starts from
+    #: the number of the event that the fork starts from
     seq: int
     plan: Plan
-    #: tasks whose recorded results are kept, those that do single items too
+    #: tasks whose recorded results are kept, items included
     keeps: tuple[str, ...]
     #: tasks that were in progress; they continue after their recorded steps
     continues: tuple[str, ...]
@@ -68,7 +68,7 @@ class ForkPlan(Struct, frozen=True, kw_only=True):
 
 
 def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkChanges) -> ForkPlan:
-    """Decide what a fork at this event keeps. Raises `UsageError` for what cannot be forked."""
+    """Decide what a fork at this event keeps. Raises `UsageError` if the run cannot be forked there."""
     seq = len(events) if at is None else at
     if not 1 <= seq <= len(events):
         raise UsageError(
@@ -86,7 +86,7 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
     redone: dict[str, str] = {}
     keeps: list[str] = []
     continues: list[str] = []
-    #: done but for some items, which are done again
+    #: tasks that run again but keep the items that are done
     in_part: set[str] = set()
     for task in plan.tasks:
         node = past.schedule.nodes.get(task.id)
@@ -105,7 +105,7 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
             redone[task.id] = "it was not done yet"
             in_part.add(task.id)
             if task.id in past.results.steps and task.id not in past.results.nested:
-                continues.append(task.id)  # a nested run has an id of its own, so it begins anew
+                continues.append(task.id)  # a nested run has its own id, so it starts again
     kept, going = set(keeps), set(continues)
     for id_ in past.results.outputs:
         if (item := item_of(id_)) is not None and item[0] in kept | set(redone):
@@ -124,10 +124,10 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
 
 
 def takeover(requested: RunRequested, events: Iterable[Event]) -> Takeover:
-    """What a run takes over from the events of the run that it reuses; of a fork, those up to its event."""
+    """What a run takes over from the run that it reuses. For a fork, pass the events up to its `fork_seq`."""
     if not requested.fork_seq:
         finished = (each for each in events if isinstance(each, AttemptFinished) and each.key)
-        # What was done in part is done again: its gaps may close, and a rejected call may be allowed.
+        # A result with gaps is not taken over: another try may close them, or a rejected call may be allowed.
         return Takeover(
             {
                 each.key: Done(each.outcome.value)
@@ -176,14 +176,14 @@ def _changed_plan(run: str, past: LiveRun, changes: ForkChanges) -> Plan:
 
 
 def _failed_items(past: LiveRun, task: str) -> int:
-    """How many items of a task with `for_each` came to nothing."""
+    """How many items of a task with `for_each` are not done."""
     nodes, count = past.schedule.nodes, past.schedule.mapped.get(task, 0)
     items = (nodes[item_id(task, index)] for index in range(count))
     return sum(item.state is not TaskState.DONE for item in items)
 
 
 def _planned(nodes: Mapping[str, TaskNode]) -> list[TaskNode]:
-    """The tasks of the plan as it stands, and those that came to nothing and are still needed by one of them."""
+    """The tasks of the current plan, and removed or replaced tasks that one of them still needs."""
     wanted = {id_ for id_, node in nodes.items() if is_of_plan(node)}
     waiting = list(wanted)
     while waiting:
@@ -195,7 +195,7 @@ def _planned(nodes: Mapping[str, TaskNode]) -> list[TaskNode]:
 
 
 def _as_written(events: Iterable[Event]) -> dict[str, Task]:
-    """The tasks as they were planned, before retries gave them to others or rewrote them."""
+    """The tasks as they were planned, before retries changed their worker or description."""
     written: dict[str, Task] = {}
     for event in events:
         match event:
@@ -217,7 +217,7 @@ def _why_changed(
     changes: ForkChanges,
     workers: Collection[str],
 ) -> str:
-    """Why the recorded result of a task is not that of this one; empty if it is."""
+    """Why the recorded result of a task is no longer valid for this task; empty if it is."""
     if node is None:
         return "it is new"
     before = (_rests_on(node.task), _rests_on(written.get(task.id, node.task)))
@@ -252,7 +252,7 @@ def _nested(run: str, events: Sequence[Event]) -> dict[str, str]:
 
 
 def effects_in(events: Iterable[Event]) -> tuple[str, ...]:
-    """The names of the steps that have changed something outside."""
+    """The names of the steps that may have changed something outside."""
     begun = (each for each in events if isinstance(each, StepStarted) and each.name != NESTED)
     return tuple(dict.fromkeys(each.name for each in begun if each.effect not in _HARMLESS))
 
@@ -260,7 +260,7 @@ def effects_in(events: Iterable[Event]) -> tuple[str, ...]:
 def _effects(
     events: Sequence[Event], seq: int, redone: Collection[str], going: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Steps of tasks that are done anew that have changed something outside, by task."""
+    """By task that runs again: its steps that may have changed something outside."""
     found: dict[str, dict[str, None]] = {}
     for number, event in enumerate(events, 1):
         if not isinstance(event, StepStarted) or event.effect in _HARMLESS or event.name == NESTED:

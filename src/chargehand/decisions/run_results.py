@@ -1,7 +1,6 @@
-"""What a run has brought forth so far: outputs, finished steps, answers. A fold, like the schedule.
+"""The results of a run so far: outputs, finished steps, answers to questions. A fold, like the schedule.
 
-The schedule never holds outputs, so that it stays small and can be carried between engines; this
-does, for the process that leads the run.
+The schedule holds no outputs, so it stays small. The process that leads the run keeps them here.
 """
 
 from msgspec import Struct
@@ -34,41 +33,41 @@ from chargehand.facts.value import Value
 
 
 class StepRecord(Struct, frozen=True, gc=False):
-    """A step as the journal knows it."""
+    """A recorded step."""
 
     name: str
     ordinal: int
     effect: Effect
     key: str
     digest: str
-    #: None: it was begun, and nobody knows whether it ended
+    #: None: it was started, and its end is unknown
     outcome: Done | Failed | None = None
-    #: how often
+    #: how often it was started
     begun: int = 1
-    #: what the step was given, for whoever reads the trace; not kept here once it is written
+    #: arguments of the step, for the trace; only set until the event is written
     about: Value = Value()
-    #: the most that it can cost; as little kept here
+    #: the most that it can cost; likewise
     reserve: Usage = NO_USAGE
 
 
-#: name of the step that is a turn of a model at work
+#: name of the step for a model call of an LLM worker
 MODEL_CALL = "model"
 
 
 class StepLog(Struct):
-    """The steps of one task that a new attempt goes on from."""
+    """The recorded steps of one task, from which a new attempt continues."""
 
-    #: by name and ordinal: what this line of attempts has done
+    #: by name and ordinal: the steps of the current lineage (attempts that continue from each other)
     lineage: dict[str, StepRecord] = {}
-    #: by key: what was done to the outside world, by whatever line of attempts
+    #: by key: steps with effects outside, of any lineage
     effects: dict[str, StepRecord] = {}
-    #: what the line of attempts did that came to nothing, for whoever rewrites the task
+    #: the steps of the previous lineage, for the model that rewrites the task
     before: tuple[StepRecord, ...] = ()
-    #: whose lineage it is, and which version of it; any other starts its own
+    #: the worker of the lineage and its version; another worker or version starts a new lineage
     worker: str = ""
-    #: of the lineage: how many came to nothing before it
+    #: how many lineages were given up before this one
     number: int = 0
-    #: model calls of this worker in those
+    #: model calls of this worker in the earlier lineages
     turns: int = 0
 
     def find(self, name: str, ordinal: int, key: str) -> StepRecord | None:
@@ -80,7 +79,7 @@ class StepLog(Struct):
             self.effects[record.key] = record
 
     def start_over(self) -> None:
-        """Begin another lineage. Effects stay: what was done to the outside world is not done twice."""
+        """Start a new lineage. Effects are kept, so that nothing is done twice to the outside world."""
         if self.lineage:
             self.before = tuple(self.lineage.values())
             self.turns += sum(record.name == MODEL_CALL for record in self.before)
@@ -89,26 +88,26 @@ class StepLog(Struct):
 
 
 class RunResults:
-    """Everything that later tasks and the answer are made of.
+    """All results that later tasks and the answer are made from.
 
-    One that only watches the run keeps outputs of at most `longest` bytes, and no steps.
+    With `longest`, only outputs up to so many bytes are kept, and no steps: that is enough to watch a run.
     """
 
     def __init__(self, longest: int | None = None) -> None:
         self._longest = longest
         self.outputs: dict[str, Value] = {}
-        #: by task with `for_each`: what it is done for
+        #: by task with `for_each`: its items
         self.items: dict[str, list[Value]] = {}
         self.steps: dict[str, StepLog] = {}
-        #: by task that is not done: who had it last
+        #: by task that is not done: its last worker and version
         self._workers: dict[str, str] = {}
         self.answers: dict[str, str] = {}
-        #: by task: the run that a supervisor below leads for it, or led last
+        #: by task: its last nested run
         self.nested: dict[str, str] = {}
-        #: what people wanted of the run after its request
+        #: notes from people, after the request
         self.notes: list[str] = []
         self.usage: Usage = NO_USAGE
-        #: by attempt: what may have been spent on steps that have not ended
+        #: by attempt: the reserves of steps that have not ended
         self._open: dict[tuple[str, int], dict[tuple[str, int], Usage]] = {}
 
     def apply(self, event: Event) -> None:
@@ -130,7 +129,7 @@ class RunResults:
             case QuestionAnswered():
                 self.answers[event.question] = event.text
                 if event.task == PLAN and event.text.strip() != GIVE_UP:
-                    self.notes.append(event.text)  # what the request did not say
+                    self.notes.append(event.text)  # it adds to the request
             case RetryPlanned():
                 self._start_over(event)
             case RunSteered():
@@ -143,10 +142,10 @@ class RunResults:
             case TaskFailed() | TaskSkipped():
                 self.steps.pop(event.task, None)
             case _:
-                pass  # nothing else brings anything forth
+                pass  # no other event has results
 
     def has_begun(self, event: StepFinished) -> bool:
-        """Whether the beginning of this step was written down."""
+        """Whether the start of this step was recorded."""
         log = self.steps.get(event.task)
         return log is not None and log.find(event.name, event.ordinal, event.key) is not None
 
@@ -161,14 +160,14 @@ class RunResults:
             if self.steps:
                 self.steps.pop(event.task, None)
         elif type(outcome) is Failed and outcome.kind is ErrorClass.LOGIC:
-            # What was said and found led to the failure; said again, it would lead there again.
+            # The recorded replies led to the failure; with the same replies, the next attempt would fail again.
             log = self.steps.get(event.task)
             if log is not None:
                 log.start_over()
 
     def _start(self, event: AttemptStarted) -> None:
-        """Note who has a task now: what another worker did of it, or this one before it was changed,
-        is not its lineage."""
+        """Remember the worker of a task. Steps of another worker, or of another version of this one, are
+        not in its lineage."""
         worker = f"{event.worker}@{event.version}" if event.version else event.worker
         self._workers[event.task] = worker
         log = self.steps.get(event.task) if self.steps else None
@@ -185,12 +184,12 @@ class RunResults:
         return item if self._keeps(item) else Value(taint=item.taint)
 
     def item_of(self, task: str) -> Value | None:
-        """What a task is done for, if it does one item of another."""
+        """The item that this task is for; None if it is no task for an item."""
         found = item_of(task)
         return None if found is None else self.items[found[0]][found[1]]
 
     def _write_off(self, task: str, attempt: int, *, is_spent: bool = True) -> None:
-        """What nobody saw the end of may have been spent, unless it was never sent."""
+        """Count the reserves of steps without a recorded end as spent, unless they were never sent."""
         steps = self._open.pop((task, attempt), None) if self._open else None
         if steps and is_spent:
             for reserve in steps.values():
@@ -212,7 +211,7 @@ class RunResults:
             log = self.steps[event.task] = StepLog(worker=worker)
         before = log.find(event.name, event.ordinal, event.key)
         if before is not None and isinstance(before.outcome, Done):
-            return  # a report that was delivered twice must not undo the step's end
+            return  # a repeated report must not undo the end of the step
         log.keep(
             StepRecord(
                 name=event.name,
@@ -227,7 +226,7 @@ class RunResults:
     def _end_step(self, event: StepFinished) -> None:
         if self._open and (steps := self._open.get((event.task, event.attempt))) is not None:
             steps.pop((event.name, event.ordinal), None)
-        # Counted here, step by step: what an attempt has spent is spent, even if it is lost.
+        # Counted for each step, so that the usage of a lost attempt counts too.
         if event.outcome.usage != NO_USAGE:
             self.usage += event.outcome.usage
         if self._longest is not None:
@@ -243,17 +242,17 @@ class RunResults:
             return
         if event.how in (RetryHow.AFRESH, RetryHow.REWRITTEN):
             log.start_over()
-        # What failed is done again by the next try, unless doing it again could do harm: then the
-        # failure stays, and the step asks a person what became of it.
+        # The next try repeats failed steps, except for those with the effect `once`: their failure
+        # stays, and the step asks a person what became of it.
         for records in (log.lineage, log.effects):
             for place in [p for p, record in records.items() if _may_be_done_again(record)]:
                 del records[place]
 
 
 class Takeover(Struct, frozen=True):
-    """What a run has of the one that it reuses, or is a fork of."""
+    """What a run takes over from the run that it reuses or is a fork of."""
 
-    #: results, by the key of all they rest on
+    #: results, by a key computed from everything that they depend on
     by_key: dict[str, Done] = {}
     #: results, by task
     results: dict[str, Done] = {}
@@ -261,7 +260,7 @@ class Takeover(Struct, frozen=True):
     steps: dict[str, StepLog] = {}
 
     def begun(self) -> RunResults | None:
-        """What the run begins with; None: with nothing."""
+        """The results that the run starts with; None: it starts without any."""
         if not self.steps:
             return None
         results = RunResults()

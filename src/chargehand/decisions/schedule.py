@@ -1,10 +1,10 @@
-"""One run: an event goes in, commands come out.
+"""The schedule of one run: an event goes in, commands come out.
 
-`apply` takes exactly the events that the journal stores, so recovery is replay: fold the stored
-events through a new `Schedule`, then ask it for what is `outstanding`. Decisions that others must
-be able to read (a retry, a task given up or skipped, the end) come out as `Record` commands, are
-journaled in the same group as the event that caused them, and change the state only when they are
-applied in turn. So replay never decides anything again.
+`apply` takes exactly the events that the journal stores, so recovery is replay: apply the stored events to a
+new `Schedule`, then ask it for the `outstanding` commands. Decisions that others must be able to read (a
+retry, a failed or skipped task, the end of the run) are returned as `Record` commands. They are written in
+the same group as the event that caused them, and change the state only when they are applied as events.
+Replay therefore never decides anything again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -178,9 +178,10 @@ class RunState(StrEnum):
 
 __all__ = ["RULES", "TRANSITIONS", "RunState", "Schedule"]
 
+#: version of the scheduling rules; stored with each run in `RunRequested`
 RULES = 1
-"""Version of the decisions in this room; a run is led by the rules it was requested under."""
 
+#: events about a whole run or its plan
 _OfRun: TypeAlias = (
     RunRequested
     | RunLed
@@ -198,16 +199,15 @@ _OfRun: TypeAlias = (
     | PlanSealed
     | PlanAmended
 )
-"""What happens to a run as a whole, and to its plan."""
 
-#: why tasks fail whose attempts did not fail
+#: causes of tasks that fail although no attempt failed
 EXPIRED = Failed(kind=ErrorClass.TIMEOUT, message="its deadline has passed")
 
 TOO_LATE = Failed(
     kind=ErrorClass.TIMEOUT,
     message="it was not started: there was less time left than it takes at least",
 )
-#: why a run pauses although no person paused it
+#: reason of a run that pauses although no person paused it
 SPENT = "the budget is used up"
 
 NO_ITEMS = Failed(kind=ErrorClass.LOGIC, message="its items could not be listed")
@@ -216,7 +216,7 @@ UNANSWERED = Failed(kind=ErrorClass.TIMEOUT, message="nobody answered its questi
 
 
 def unanswered_by(event: QuestionExpired, question: Question | None) -> Failed:
-    """Why a task fails whose question was given up; the reason quotes it."""
+    """The cause of a task that fails because its question expired. `why` quotes the question, hence its taint."""
     if not event.why:
         return UNANSWERED
     taint = () if question is None else question.taint
@@ -224,7 +224,7 @@ def unanswered_by(event: QuestionExpired, question: Question | None) -> Failed:
 
 
 def too_few(task: Task, items: Sequence[TaskNode], done: int) -> Failed:
-    """Why a task with `for_each` fails of which too few items are done."""
+    """The cause of a task with `for_each` that fails because too few of its items are done."""
     wanted = "none could be done" if task.at_least is None else f"at_least={task.at_least}"
     lost = [item for item in items if item.state is not TaskState.DONE]
     causes = [item.cause for item in lost if item.cause is not None]
@@ -238,12 +238,12 @@ def too_few(task: Task, items: Sequence[TaskNode], done: int) -> Failed:
 
 USUAL_RETRY = RetryPolicy()
 
-#: how the reason begins for which a timer gives an attempt up
+#: beginning of the reason when a timer reports an attempt lost
 SILENT = "it did not stop within"
 
 
 class HaltRequest(Struct, frozen=True):
-    """A person wants a run to end, to answer at once, or to start nothing new."""
+    """A person's wish to cancel, stop or pause a run."""
 
     #: cancelled, stopped or paused
     what: str
@@ -256,52 +256,52 @@ class HaltRequest(Struct, frozen=True):
 
 
 class Schedule:
-    """Decides what one run does next. Holds no clock, no I/O, no outputs and no task of the event loop."""
+    """Decides what one run does next. Holds no clock and no outputs; does no I/O."""
 
     def __init__(self, retry: RetryPolicy | None = None) -> None:
         self.requested: RunRequested | None = None
         self.status: RunStatus | None = None
-        #: why it ended so, where its tasks do not tell
+        #: why the run ended this way, if its tasks do not show it
         self.reason = ""
-        #: why nobody begins it before a person resumes it
+        #: why the run is parked: no process leads it before a person resumes it; empty: it is not parked
         self.parked = ""
         self.epoch = 0
-        #: the crew that a person accepted in place of the one that it was begun with
+        #: the last `RunLed` with a changed crew that a person accepted
         self.accepted: RunLed | None = None
-        #: who cancelled, stopped or paused it last, and why
+        #: who cancelled, stopped or paused the run last, and why
         self.halt: HaltRequest | None = None
-        #: since when its last leader leads it
+        #: when the last leader started to lead the run
         self.led_at: datetime | None = None
-        #: the process that leads the run, or led it when it died; empty: none did, or it let go of the run
+        #: the process that leads the run, or died leading it; empty: none ever did, or it released the run
         self.leader = ""
         self.version = 0
         self.instruction = ""
         self.strategy = Strategy.MERGE
         self.last_at: datetime | None = None
-        #: since when nothing new is started, because a person wants it so
+        #: since when the run is paused
         self.paused_at: datetime | None = None
         self._own_retry = self._retry = retry or USUAL_RETRY
         self._graph = TaskGraph(lambda _: 1.0, lambda _: float("inf"))
         #: all tasks by id, in plan order; to be read only
         self.nodes = self._graph.nodes
         self._estimates_known = False
-        #: of the run, on top of that of its tasks
+        #: priority of the run, added to that of its tasks
         self._priority = 0
         self._is_sealed = False
         self._stop_reason = ""
-        #: the same, and which cap or who it was, for the gaps
+        #: the stop reason with the cap or the person behind it, for the gaps
         self._stop_words = ""
-        #: tasks by what their states are: not settled, live, running
+        #: numbers of tasks that are not settled, live, running
         self._unsettled = 0
         self._live = 0
         self._open = 0
-        #: retrying tasks that wait for a provider; whether it stays away for long
+        #: tasks that wait for a provider: whether the wait has reached its limit
         self.parked_tasks: dict[str, bool] = {}
-        #: running tasks that lead a run in which all that is left waits for people
+        #: running tasks whose nested run only waits for people
         self.held_up_tasks: set[str] = set()
-        #: tasks whose words are to be rewritten before they are tried again
+        #: tasks whose description is to be rewritten before the next try
         self.unclear_tasks: set[str] = set()
-        #: a change of a task's state that the table does not have
+        #: the first change of a task's state that `TRANSITIONS` does not allow; empty: none
         self._illegal = ""
         self._deadlines = Deadlines()
         self._planning = Planning()
@@ -309,12 +309,12 @@ class Schedule:
         self._times = WorkTimes()
         self._amendments = Amendments()
         self._hedges = Hedges()
-        #: by task with `for_each`: its items, as far as they are listed
+        #: by task with `for_each`: the items that are listed so far
         self.listed: dict[str, list[Value]] = {}
-        #: those whose items are tasks by now; they wait for these, then put the results together
+        #: by task with `for_each` whose items are tasks by now: how many; it waits for them, then collects the results
         self.mapped: dict[str, int] = {}
         self._short: TaskNode | None = None
-        #: paused because a person wants it so, and not only for want of money
+        #: whether a person paused the run, and not only the empty budget
         self._is_halted = False
 
     @property
@@ -335,12 +335,12 @@ class Schedule:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether nothing goes on because a provider was waited for in vain for long."""
+        """Whether the run cannot continue because its provider was unavailable for too long."""
         return not self._moving and any(self.parked_tasks.values())
 
     @property
     def stop_reason(self) -> str:
-        """Why no further task is started; empty if that is not so."""
+        """Why the run is stopping and starts no further task; empty if it is not stopping."""
         return self._stop_reason
 
     @property
@@ -349,44 +349,44 @@ class Schedule:
 
     @property
     def is_short(self) -> bool:
-        """Whether a person is to say if more may be spent; it is paused until then."""
+        """Whether the run waits for a person to raise the budget; it is paused until then."""
         return self._short is not None
 
     @property
     def shortage_question(self) -> str:
-        """The id of the question whether more may be spent; empty if none is open."""
+        """The id of the open question whether the run may spend more; empty if there is none."""
         asked = None if self._short is None else self._short.question
         return "" if asked is None else asked.id
 
     @property
     def is_being_planned(self) -> bool:
-        """Whether tasks may still be added to its first plan."""
+        """Whether the first plan is not complete yet: tasks may still be added to it."""
         return self.status is None and not self._stop_reason and not self._is_sealed
 
     @property
     def limits(self) -> Limits:
-        """The caps that the run was requested under."""
+        """The limits in the request of the run."""
         return self._request_of_run.limits
 
     @property
     def busy(self) -> timedelta:
-        """The time of all finished attempts, one after another."""
+        """The total time of all successful attempts."""
         return self._times.total
 
     @property
     def is_winding_up(self) -> bool:
-        """Whether the work was stopped for an answer of what there is."""
+        """Whether the work was stopped so that an answer is composed from the results so far."""
         return self._stop_reason not in ("", CANCELLED)
 
     def work_ends_at(self, task: str) -> datetime | None:
-        """When an attempt of this task will be stopped at the latest, if that is known."""
+        """When an attempt at this task is stopped at the latest, if that is known."""
         deadline = self._graph.deadline_of(self.nodes[task].task)
         ends = [] if deadline == float("inf") else [self._instant(deadline)]
         stops_at = self._deadlines.ends_at if task == ANSWER else self._deadlines.work_ends_at()
         return min([*ends, stops_at] if stops_at is not None else ends, default=None)
 
     def why_not_steered(self) -> str:
-        """Why a note to this run would change nothing any more; empty if it can."""
+        """Why the run can no longer be steered; empty if it can."""
         if self.status is not None:
             return f"it has ended ({self.status})"
         if self._stop_reason:
@@ -398,7 +398,7 @@ class Schedule:
         return "its answer is being composed already" if ANSWER in self.nodes else ""
 
     def policy_of(self, task: str) -> OnFailure | None:
-        """What was said to be done when this task fails: by the plan, else by its worker, else for all."""
+        """The failure policy of this task: its own, else that of its worker, else that of the run."""
         node, policies = self.nodes[task], self._request_of_run.policies
         if node.task.on_failure is not None or not policies or is_system_task(task):
             return node.task.on_failure
@@ -406,20 +406,20 @@ class Schedule:
         return policies.get(worker) or policies.get("")
 
     def _terms_of(self, task: str) -> OnFailure | None:
-        """What is done when an attempt at this task fails.
+        """The failure policy for attempts at this task.
 
-        What was said of a task with `for_each` is for its items, and for the task as a whole: an attempt
-        that puts the results together is tried again as usual, and nobody is asked about it.
+        The policy of a task with `for_each` is for its items and for the task as a whole. An attempt that
+        collects the results is retried as usual, without asking a person.
         """
         return None if task in self.mapped else self.policy_of(task)
 
     def may_begin(self, step: StepStarted) -> bool:
-        """Whether a step may begin, as far as that is not a question of money."""
+        """Whether a step may start, apart from the budget."""
         is_open = self.status is None and self._holds(step.task, step.attempt)
         return is_open and not self._is_told_to_stop(step.task) and may_begin(step)
 
     def check_amendment(self, event: PlanAmended) -> list[Fault]:
-        """Everything that speaks against this change of plan."""
+        """All faults of a proposed plan change."""
         if self._stop_reason or self.status is not None or not self._is_sealed:
             return [Fault("ended", "", "the run is stopping, has ended, or has no whole plan yet")]
         if ANSWER in self.nodes:
@@ -427,7 +427,7 @@ class Schedule:
         return list(self._amendments.faults(event, self.nodes, self.version, self.limits))
 
     def check(self) -> None:
-        """State the invariants; the tests call this after every event."""
+        """Check the invariants; the tests call this after every event."""
         assert not self._illegal, self._illegal
         counts = check_nodes(self.nodes.values(), self.limits, is_stopping=bool(self._stop_reason))
         assert counts == (self._live, self._unsettled, self._open), "the counts are off"
@@ -441,17 +441,17 @@ class Schedule:
             assert not self._unsettled, "the run ended before its tasks"
 
     def live_tasks(self) -> list[str]:
-        """The tasks through which the run moves on by itself, in plan order."""
+        """The tasks through which the run can continue by itself, in plan order."""
         idle = {*self.parked_tasks, *self.held_up_tasks}
         return [id_ for id_, node in self.nodes.items() if node.state.is_live and id_ not in idle]
 
     @property
     def _moving(self) -> int:
-        """How many tasks the run moves on through by itself: nobody outside is waited for."""
+        """How many live tasks wait neither for a provider nor for people."""
         return self._live - len(self.parked_tasks) - len(self.held_up_tasks)
 
     def _move(self, node: TaskNode, state: TaskState) -> None:
-        """Change the state of a task. Nothing else does."""
+        """Change the state of a task. No other code does."""
         before = node.state
         if not before.next_bits & state.bit:
             self._illegal = self._illegal or f"{node} became {state.value}"
@@ -460,11 +460,11 @@ class Schedule:
         node.state = state
 
     def _is_unclear(self) -> bool:
-        """Whether a person is to say better what is wanted before there can be a plan."""
+        """Whether the planner waits for a person to clarify the request."""
         return PLAN in self.nodes and self.nodes[PLAN].state is TaskState.ASKING
 
     def _is_all_there(self) -> bool:
-        """Whether nobody is just now writing on the plan."""
+        """Whether no planner is writing the first plan at the moment."""
         return self._is_sealed or PLAN in self.parked_tasks or self._is_unclear()
 
     def _holds(self, task: str, attempt: int) -> bool:
@@ -480,17 +480,17 @@ class Schedule:
         return bool(self._stop_reason) or is_expired or is_removed
 
     def _sums_up(self, task: str) -> bool:
-        """Whether this task is made of what there is, so that it is done even if the work is stopped."""
+        """Whether this task only uses existing results, so that it runs even if the work is stopped."""
         if task == ANSWER:
             return not self._deadlines.is_closed
         return task in self.mapped and self.nodes[task].membership is Membership.PLANNED
 
     def state_of(self, task: str) -> TaskState:
-        """The state of a task as people see it: of one that waits for its items, what these do."""
+        """The state of a task as people see it: a task that waits for its items is shown in their state."""
         return shown_state(self.nodes[task], self.nodes)
 
     def worker_of(self, task: str) -> str:
-        """The worker that had a task last; of a task with `for_each`, that of its items."""
+        """The last worker of a task; for a task with `for_each`, that of its items."""
         node = self.nodes[task]
         if node.worker != COLLECTOR:
             return node.worker
@@ -514,7 +514,7 @@ class Schedule:
     # Events of the run and its plan.
 
     def apply(self, event: Event) -> list[Command]:
-        """Take in what has happened and say what is to be done about it."""
+        """Apply an event and return the commands that follow from it."""
         before, self.last_at = self.last_at, event.at
         commands = self._change_task(event, before)
         if self._deadlines.active_time.is_late:
@@ -529,7 +529,7 @@ class Schedule:
             case AttemptStarted():
                 return self._start(event)
             case StepFinished():
-                # It gets somewhere, so losing its worker time and again is not its own doing.
+                # It makes progress, so the task is not the reason why its workers are lost.
                 self.nodes[event.task].losses = 0
                 return []
             case StepStarted() | ProgressNoted() | ResultRefused():
@@ -627,7 +627,7 @@ class Schedule:
                 return []
 
     def outstanding(self) -> list[Command]:
-        """What is to be done now by a process that has only just read the events so far."""
+        """The commands that a process must carry out after it has applied all events so far."""
         if self.status is not None or self.last_at is None:
             return []
         commands: list[Command] = self._deadlines.timers()
@@ -665,13 +665,13 @@ class Schedule:
 
     def _be_led(self, event: RunLed, before: datetime | None) -> list[Command]:
         if self.epoch and before is not None and not self._deadlines.active_time.stands_still:
-            # Nobody led the run meanwhile: a run that is resumed on Monday has not been active
+            # No process led the run since the last event: a run that is resumed on Monday was not active
             # since Friday.
             self._deadlines.active_time.leave_out(event.at - before)
         self.epoch, self.led_at, self.leader, self.parked = event.epoch, event.at, event.node, ""
         self._retry = event.retry or self._own_retry
         self.accepted = event if event.crew else self.accepted
-        self.parked_tasks = dict.fromkeys(self.parked_tasks, False)  # its new leader waits anew
+        self.parked_tasks = dict.fromkeys(self.parked_tasks, False)  # the new leader waits again
         return [
             Record(
                 AttemptLost(
@@ -681,7 +681,7 @@ class Schedule:
                     at=event.at,
                 )
             )
-            # Hedges first: the end of what they were begun beside would end them, too.
+            # Hedges first: the end of the first attempt would also end its hedge.
             for node in sorted(self.nodes.values(), key=lambda node: not is_hedge(node.task.id))
             if node.is_open
         ]
@@ -696,7 +696,7 @@ class Schedule:
         self._estimates_known = self._estimates_known or any(node.task.expect for node in fresh)
         commands: list[Command] = self._deadlines.timers() if is_first and seal else []
         for node in self._lifted():
-            if node.state is TaskState.READY:  # it waits in the queue under its old rank
+            if node.state is TaskState.READY:  # it is in the queue with its old rank
                 commands += [WithdrawOffer(node.task.id), self._offer_of(node)]
         for node in fresh:
             if node.task.deadline is not None:
@@ -709,7 +709,7 @@ class Schedule:
         return commands
 
     def _lifted(self) -> Iterator[TaskNode]:
-        """The older nodes that the newest ones made more urgent."""
+        """The older nodes that the newest nodes made more urgent, and their items."""
         for node in self._graph.lifted:
             yield node
             if node.task.id in self.mapped:
@@ -728,7 +728,7 @@ class Schedule:
                 self.nodes[task.id].taint = sources
 
     def _lost_need(self, node: TaskNode) -> TaskNode | None:
-        """A required need of a new task that has come to nothing already."""
+        """A required need of a new task that has already ended without a result."""
         for need in node.task.all_needs:
             upstream = self.nodes[need.task]
             is_lost = upstream.state.is_settled and upstream.state is not TaskState.DONE
@@ -761,13 +761,13 @@ class Schedule:
         due_at = self._request_of_run.at + node.task.deadline
         return SetTimer(due_at, DeadlinePassed(task=node.task.id, at=due_at))
 
-    # Reports: late, repeated and overtaken ones change nothing.
+    # Reports: late, repeated and outdated reports change nothing.
 
     def admit(self, event: Event) -> Event | None:
-        """What is to be written down when somebody reports `event`.
+        """The event to record when `event` is reported.
 
-        That is the event itself, another in its place (a late result becomes `ResultRefused`), or
-        nothing if it says nothing new. Changes no state.
+        It is `event` itself, another event in its place (a late result becomes `ResultRefused`), or None if
+        the report says nothing new. Changes no state.
         """
         if self.status is not None:
             return None
@@ -820,7 +820,7 @@ class Schedule:
                 return event if self._admits_plan(event) else None
 
     def _admits_plan(self, event: Event) -> bool:
-        """Whether a report about the plan says something new; all other events do."""
+        """Whether a report about the plan is valid and says something new; other events always do."""
         match event:
             case TaskRewritten():
                 return self._is_rewritable(event)
@@ -829,7 +829,7 @@ class Schedule:
             case PlanAmended():
                 return not self.check_amendment(event)
             case PlanAdopted() | PlanOpened():
-                # A run has one plan; whatever comes later amends it.
+                # A run has one plan; later changes must amend it.
                 return not self._stop_reason and not self.version
             case TaskAdded():
                 return self._may_add(event.task)
@@ -839,7 +839,7 @@ class Schedule:
                 return True
 
     def is_moot(self, event: Event) -> bool:
-        """Whether a decision has been overtaken by one before it: a run that stops settles much at once."""
+        """Whether a decision is outdated by an earlier one: a run that stops settles many tasks at once."""
         match event:
             case AttemptFinished() | AttemptLost():
                 return not self._holds(event.task, event.attempt)
@@ -872,7 +872,7 @@ class Schedule:
         node = self.nodes.get(event.task)
         is_waiting = node is not None and node.state is TaskState.WAITING
         is_next = event.first in (0, len(self.listed.get(event.task, ())))
-        # What was listed before and is begun anew does not count twice.
+        # If the list of this task is started again, its earlier items do not count twice.
         others = sum(len(items) for id_, items in self.listed.items() if id_ != event.task)
         has_room = others + event.first + len(event.items) <= self.limits.items
         return is_waiting and event.task not in self.mapped and is_next and has_room
@@ -895,10 +895,10 @@ class Schedule:
             )
         return self._deadlines.are_over(event.at, self._stop_reason)
 
-    # Offers, and what follows when a task has settled.
+    # Offers, and the decisions that follow when a task has settled.
 
     def _begin(self, node: TaskNode) -> Command:
-        """Go on with a task whose needs are met: offer it, or have its items listed first."""
+        """Start a task whose needs are met: offer it, or have its items listed first."""
         if node.task.for_each is None:
             return self._offer(node)
         node.unmet = 1  # until its items are known
@@ -934,11 +934,11 @@ class Schedule:
         return OfferAttempt(task.id, number, task.worker, task.skill, rank, node.avoid, latest_at)
 
     def _latest_start(self, node: TaskNode) -> datetime | None:
-        """When a task must have begun to be done in time, if it has a deadline and that is known."""
+        """When a task must start at the latest to meet its deadline; None if there is none or it is not known."""
         task, requested = node.task, self._request_of_run
         if task.deadline is None and requested.deadline_at is None:
             return None
-        # What was begun before, or may be taken over from another run, may take less.
+        # A task that was started before, or whose result may be reused, may take less time.
         is_own = is_system_task(task.id) and not is_hedge(task.id)
         if node.attempt or requested.reuses or is_own:
             return None
@@ -953,7 +953,7 @@ class Schedule:
             self._deadlines.active_time.stop(at)
 
     def _settle(self, node: TaskNode, state: TaskState, at: datetime) -> list[Command]:
-        """Put a node where it stays, and release what may go on without anything more."""
+        """Move a task to a final state, and start or skip the tasks that need it."""
         if self.parked_tasks:
             self._unpark(node)
         self._move(node, state)
@@ -982,7 +982,7 @@ class Schedule:
         return commands
 
     def _drop_rewriting(self, node: TaskNode, at: datetime) -> list[Command]:
-        """Withdraw the rewriting of a task that has ended, unless it has begun."""
+        """Cancel the rewriting of a task that has ended, unless it has started."""
         task = node.task.id
         if task not in self.unclear_tasks:
             return []
@@ -1027,11 +1027,11 @@ class Schedule:
         ]
 
     def _take_on(self, system_task: Task) -> Command:
-        """Do something ourselves; it is offered at once."""
+        """Add a system task and offer it at once."""
         return self._offer(self._add_nodes([system_task])[0])
 
     def _next_system_task(self) -> Task | None:
-        """What we must do ourselves before a run of which nothing is left to do can end."""
+        """The system task that must run before the run can end, now that no task is left; None if there is none."""
         requested = self._request_of_run
         if self._stop_reason == CANCELLED or self._deadlines.is_closed:
             return None
@@ -1039,7 +1039,7 @@ class Schedule:
         return step or answering(self.nodes, requested)
 
     def _draft(self) -> list[Command]:
-        """Begin with the answer while stragglers are under way: nothing else is left to start."""
+        """Draft the answer while the last attempts are running and no other task is left to start."""
         if not self._is_sealed or self._moving > self._open:
             return []
         system_task = drafting(self.nodes, self._drafts + 1)
@@ -1049,14 +1049,14 @@ class Schedule:
         return [self._take_on(system_task)]
 
     def _discharge(self, node: TaskNode) -> list[Command]:
-        """Go on after something that we did ourselves."""
+        """Continue after a system task has ended."""
         task = node.task
         if task.worker == REFINER:
             target = self.nodes[task.args["task"]]
             is_unclear = target.task.id in self.unclear_tasks
             if target.state is not TaskState.RETRYING or not is_unclear:
                 return []
-            self.unclear_tasks.remove(target.task.id)  # rewritten or not, it is tried again
+            self.unclear_tasks.remove(target.task.id)  # it is retried even if the rewriting failed
             return [self._offer(target)]
         if task.worker == LISTER:
             return self._expand(self.nodes[task.args["task"]], node)
@@ -1068,8 +1068,8 @@ class Schedule:
         return [] if again is None else [self._take_on(again)]
 
     def _plan_again(self, node: TaskNode) -> list[Command]:
-        """See whether there is another way, now that a task has come to nothing."""
-        # No plan helps against want of time.
+        """Plan again after a task failed, if that may help."""
+        # Another plan does not help if time has run out.
         if self._stop_reason or node.task.id in self._deadlines.expired_tasks:
             return []
         again = self._planning.after_failure(node, self._request_of_run, self.version)
@@ -1108,14 +1108,14 @@ class Schedule:
             if self._is_told_to_stop(node.task.id):
                 commands += self._halt(node, ending, at)
             elif was_paused and node.state is TaskState.READY:
-                commands.append(self._offer_of(node))  # an answer perhaps; it is done at once
+                commands.append(self._offer_of(node))  # such as the answer; it may start now
         for task in self.mapped:
             if not self.nodes[task].unmet:
                 commands += self._collect(self.nodes[task], at)
         return commands + self._end_if_settled(at)
 
     def _run_out(self, at: datetime) -> list[Command]:
-        """The run's time is over: all of it, or all but what composing the answer may take."""
+        """End the run's time; if the run had no deadline, the time for composing the answer is added."""
         if self._deadlines.has_time_to_answer():
             return [*self._stop_all(OUT_OF_TIME, at), *self._deadlines.close(at)]
         self._deadlines.is_closed = True
@@ -1126,8 +1126,8 @@ class Schedule:
         return halted + self._end_if_settled(at)
 
     def _pause(self, at: datetime) -> list[Command]:
-        """Take back all offers. Whoever carries this out stops running attempts at a safe point."""
-        # One that is short pauses by itself; if it was paused before that, or is after, a person wants it.
+        """Pause the run: withdraw all offers. The kernel preempts the running attempts."""
+        # An empty budget pauses the run once by itself. Any other pause, before or after, comes from a person.
         self._is_halted = self.is_paused or not self.is_short
         if self.is_paused:
             return []
@@ -1138,7 +1138,7 @@ class Schedule:
     def _unpause(self, at: datetime) -> list[Command]:
         self._is_halted = False
         if self.is_short:
-            return []  # no person keeps it from going on any more, but the want of money does
+            return []  # the person no longer pauses the run, but the empty budget still does
         self.paused_at = None
         if self._moving or not self._is_all_there():
             self._deadlines.active_time.go_on(at)
@@ -1146,7 +1146,7 @@ class Schedule:
         return [self._offer_of(node) for node in ready]
 
     def _unless_paused(self, commands: list[Command]) -> list[Command]:
-        """The commands without offers while the run is paused; what is ready is offered when it goes on."""
+        """The commands without offers while the run is paused; `_unpause` offers the ready tasks."""
         if not self.is_paused:
             return commands
         return [command for command in commands if type(command) is not OfferAttempt]
@@ -1179,7 +1179,7 @@ class Schedule:
         return self._conclude(node, verdict, at)
 
     def _conclude(self, node: TaskNode, verdict: Verdict, at: datetime) -> list[Command]:
-        """Have it written down what becomes of a task that failed."""
+        """Record the verdict about a failed task."""
         task, attempt = node.task.id, node.attempt
         if isinstance(verdict, Again):
             planned = RetryPlanned(
@@ -1202,7 +1202,7 @@ class Schedule:
         most = node.task.limits.attempts or self.limits.attempts
         is_nonsense = ErrorClass.LOGIC in (failure.kind, *node.failures)
         if is_nonsense and is_system_task(node.task.id):
-            # It has told the model what was wrong, time and again; but all the work hangs on the answer.
+            # The attempt told the model what was wrong, several times. Only the answer gets another attempt.
             return min(most, 2) if node.task.id == ANSWER else 1
         return most
 
@@ -1243,13 +1243,13 @@ class Schedule:
         return []
 
     def _miss_start(self, node: TaskNode, at: datetime) -> list[Command]:
-        """A task can no longer be done in time: it has failed, and a hedge is of no use."""
+        """Fail a task that can no longer meet its deadline; a hedge is only cancelled."""
         if is_hedge(node.task.id):
             return [*self._withdraw(node), *self._settle(node, TaskState.CANCELLED, at)]
         return self._fail(node, TOO_LATE, at)
 
     def _fail(self, node: TaskNode, cause: Failed, at: datetime) -> list[Command]:
-        # In a run that is stopping nothing more hangs on it.
+        # In a run that is stopping, the failure has no further consequences.
         terms = None if self._stop_reason else self.policy_of(node.task.id)
         return self._conclude(node, set_aside(cause, terms, may_ask=False), at)
 
@@ -1261,14 +1261,14 @@ class Schedule:
         node.recourse = event.then
         if event.then is Recourse.FAIL_RUN and not self._stop_reason:
             return withdrawn + self._fail_run(node, event.at)
-        # Before it settles: the run must not end while there may be another way.
-        is_item = node.membership is Membership.ITEM  # its task counts for all of them
+        # Plan again before the task settles: otherwise the run could end first.
+        is_item = node.membership is Membership.ITEM  # its task counts for all items
         again = [] if node.is_waived or is_item else self._plan_again(node)
         return withdrawn + again + self._settle(node, TaskState.FAILED, event.at)
 
     def _fail_run(self, node: TaskNode, at: datetime) -> list[Command]:
-        """Stop the run for this task, and have its answer made of what there is."""
-        # Before it settles: what needs it is stopped like all the rest.
+        """Stop the run because of this task; the answer is composed from the results so far."""
+        # Set the reason before the task settles, so that dependent tasks are stopped like all others.
         self._stop_reason = f"{node.task.id} failed"
         settled = self._settle(node, TaskState.FAILED, at)
         return [*settled, *self._stop_all(self._stop_reason, at), *self._deadlines.close(at)]
@@ -1290,7 +1290,7 @@ class Schedule:
         if not event.task:
             return self._run_out(event.at)
         if event.task in self.mapped:
-            return []  # its items have the same deadline; it is made of those that were in time
+            return []  # its items have the same deadline; the results that are in time are collected
         node = self.nodes[event.task]
         self._deadlines.expired_tasks.add(event.task)
         if node.is_open:
@@ -1320,7 +1320,7 @@ class Schedule:
         return self._conclude(node, GiveUp(failure, then), event.at)
 
     def _ask_for_more(self, event: PersonAsked) -> list[Command]:
-        """Nothing is left to spend: pause, until a person has said whether more may be."""
+        """Pause because the budget is used up, until a person has answered whether the run may spend more."""
         node = self._add_nodes([asking_for_more(event.task)])[0]
         self._move(node, TaskState.ASKING)
         node.question, node.since_at = event.question, event.at
@@ -1339,10 +1339,10 @@ class Schedule:
             return settled
         return [*settled, Record(RunUnpaused(by=event.by, at=event.at))]
 
-    # Tasks with `for_each`: their items are listed, done, and put together.
+    # Tasks with `for_each`: their items are listed and done, and the results are collected.
 
     def _expand(self, node: TaskNode, listed: TaskNode) -> list[Command]:
-        """Make a task of each item, now that the items are listed; or fail, if they could not be."""
+        """Add a task for each listed item; fail the task if its items could not be listed."""
         if node.state.is_settled:
             return []
         at = self.last_at
@@ -1365,7 +1365,7 @@ class Schedule:
         return [self.nodes[item_id(id_, index)] for index in range(self.mapped.get(id_, 0))]
 
     def _item_of(self, task: str) -> Value | None:
-        """What a task does, if it does one item of another."""
+        """The item that a task is for; None if it is no task for an item."""
         found = item_of(task)
         return None if found is None else self.listed[found[0]][found[1]]
 
@@ -1380,7 +1380,7 @@ class Schedule:
         return [] if node.unmet else self._collect(node, at)
 
     def _collect(self, node: TaskNode, at: datetime) -> list[Command]:
-        """All items of a task have settled: put their results together, if enough of them are done."""
+        """After all items have settled: collect the results if enough items are done, else fail the task."""
         if node.state is not TaskState.WAITING:
             return []
         items = self._items_of(node)
@@ -1422,20 +1422,20 @@ class Schedule:
         return [*beside, *self._come_to_nothing(node, event)]
 
     def _close_attempt(self, node: TaskNode, at: datetime) -> None:
-        """An attempt has ended; the task is given its next state by the caller."""
+        """End an attempt; the caller sets the next state of the task."""
         if self.held_up_tasks and node.task.id in self.held_up_tasks:
             self._go_on(node, at)
         node.since_at = at
         self._open -= 1
 
     def _hold_up(self, node: TaskNode, at: datetime) -> list[Command]:
-        """All that is left of the run below an attempt waits for people."""
+        """The nested run of an attempt only waits for people now."""
         self.held_up_tasks.add(node.task.id)
         self._note_idle(at)
         return []
 
     def _go_on(self, node: TaskNode, at: datetime) -> list[Command]:
-        """The run below an attempt moves by itself again, and so does this one."""
+        """The nested run of an attempt continues by itself, and so does this run."""
         self.held_up_tasks.discard(node.task.id)
         if self._deadlines.active_time.stands_still and not self.is_paused:
             self._deadlines.active_time.go_on(at)
@@ -1465,7 +1465,7 @@ class Schedule:
             return self._settle(node, TaskState.CANCELLED, event.at)
         beside = self._part(event)
         self._move(node, TaskState.RETRYING)
-        # To be paused time and again says nothing of a task, nor of who does it.
+        # Preemptions because of a pause do not count: they say nothing about the task or its worker.
         node.losses += not (self.is_paused and type(event) is AttemptPreempted)
         node.due_at = None
         if self._is_told_to_stop(event.task):
@@ -1503,7 +1503,7 @@ class Schedule:
         return self._hedges.watch(node, self._times, self._request_of_run.paces)
 
     def _watch_all(self) -> list[Command]:
-        """Now that one more is done, it may be known what is usual."""
+        """Watch open attempts: one more finished attempt may make the usual duration known."""
         if not self._hedges.are_wanted or not self._may_hedge:
             return []
         opened = [node for node in self.nodes.values() if node.is_open]
@@ -1517,7 +1517,7 @@ class Schedule:
     def _part(
         self, event: AttemptFinished | AttemptLost | AttemptPreempted | AttemptParked
     ) -> list[Command]:
-        """An attempt has ended: settle what it was beside of, or what was beside it."""
+        """After an attempt or its hedge has ended, settle the other one."""
         if not self._hedges.beside:
             return []
         if is_hedge(event.task):
@@ -1531,7 +1531,7 @@ class Schedule:
         return self._end_beside(hedge, Cancelled(reason="the first attempt has ended"), event.at)
 
     def _win(self, event: AttemptFinished) -> list[Command]:
-        """A hedge is done before the attempt beside which it was begun: its result is the task's."""
+        """A hedge is done before the first attempt: its result becomes the task's result."""
         outcome, node = event.outcome, self.nodes[hedged(event.task)]
         is_beside = self._hedges.beside.get(node.task.id) == event.task
         if not isinstance(outcome, Done) or not node.is_open or not is_beside:

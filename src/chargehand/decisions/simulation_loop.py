@@ -1,7 +1,7 @@
-"""Where simulated attempts take their time: the shell around the kernel, on a virtual clock.
+"""The simulation loop: runs the kernel on a virtual clock, with attempts that only take time.
 
-It does what the supervisor does, without a journal and without workers: it takes the kernel from one
-instant to the next, and what becomes of each attempt is said beforehand.
+It replaces the runtime, without a journal and workers: it takes the kernel from one instant to the next,
+and the outcome of each attempt is known when the attempt starts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +25,14 @@ Ending: TypeAlias = (
 
 
 class Fate(Struct, frozen=True):
-    """What becomes of an attempt once it has been started."""
+    """How a simulated attempt goes: its duration, its end, and further events."""
 
     length: timedelta
-    #: None: it is done
+    #: the event that ends it; None: it is done
     ending: Ending | None = None
-    #: what else follows from it, each so long after its start
+    #: further events that it causes, each with the time since its start
     beside: Sequence[tuple[timedelta, events.Event]] = ()
-    #: when told to stop, it still takes its whole length
+    #: if it is told to stop, it still takes its whole length
     is_stopped_later: bool = False
 
 
@@ -40,14 +40,14 @@ Fates: TypeAlias = Callable[[StartAttempt], Fate]
 
 
 class Span(Struct, frozen=True):
-    """One attempt, from its start to its end, both counted from time zero."""
+    """One attempt. `start` and `end` are counted from time zero."""
 
     run: str
     task: str
     worker: str
     start: timedelta
     end: timedelta
-    #: its run was out of time before it was through
+    #: it was stopped before its end
     was_stopped: bool = False
 
     @property
@@ -56,15 +56,15 @@ class Span(Struct, frozen=True):
 
 
 class WaitedFor(StrEnum):
-    """What kept a task from starting any earlier."""
+    """Why a task did not start earlier."""
 
-    ARRIVAL = "arrival"  #: nothing: it began as soon as its run was there
+    ARRIVAL = "arrival"  #: it started as soon as its run arrived
     NEED = "need"  #: the task before it in the path had to end first
-    PLACE = "place"  #: the task before it in the path held the place that it got
+    PLACE = "place"  #: the task before it in the path held the slot that it got
 
 
 class PathLink(Struct, frozen=True):
-    """One stretch of the path that the makespan was made of."""
+    """One task of the path that determines the makespan."""
 
     run: str
     task: str
@@ -72,7 +72,7 @@ class PathLink(Struct, frozen=True):
 
 
 class RunEnd(Struct, frozen=True):
-    """How a simulated run came out; both instants are counted from time zero."""
+    """The end of a simulated run. `arrived` and `ended` are counted from time zero."""
 
     status: events.RunStatus
     arrived: timedelta
@@ -84,7 +84,7 @@ class RunEnd(Struct, frozen=True):
 
 
 class VirtualPool:
-    """Goes from instant to instant and keeps what happened."""
+    """A pool on a virtual clock: goes from instant to instant and records spans and ends of runs."""
 
     def __init__(self, kernel: Kernel, fates: Fates, dawn: datetime) -> None:
         self.spans: list[Span] = []
@@ -95,22 +95,22 @@ class VirtualPool:
         self._dawn = dawn
         self._agenda: list[tuple[datetime, int, str, events.Event | StartAttempt]] = []
         self._agenda_count = 0
-        #: from run, task and attempt to the place in `spans`
+        #: by run, task and attempt: index in `spans`, and the fate
         self._under_way: dict[tuple[str, str, int], tuple[int, Fate]] = {}
 
     def expect(self, run: str, at: datetime, event: events.Event) -> None:
-        """Let this happen to a run when its time comes. With `RunRequested` it begins."""
+        """Report this event to a run at this instant. A `RunRequested` starts the run."""
         if isinstance(event, events.RunRequested):
             self.arrived[run] = at - self._dawn
         self._note(at, run, event)
 
     def run_to_the_end(self) -> None:
-        """Go from instant to instant until nothing is left to happen."""
+        """Go from instant to instant until nothing is due any more."""
         while (now := self._next_instant()) is not None:
             self._carry_out(self._kernel.decide(self._happenings(now), now), now)
 
     def path(self, tasks: Mapping[tuple[str, str], Task]) -> tuple[PathLink, ...]:
-        """What the makespan was made of, given all tasks by run and id."""
+        """The path that determines the makespan; `tasks` has all tasks by run and id."""
         return path_walked(self.spans, tasks, self.arrived)
 
     def _next_instant(self) -> datetime | None:
@@ -120,13 +120,13 @@ class VirtualPool:
         return self._agenda[0][0] if due is None else min(due, self._agenda[0][0])
 
     def _happenings(self, now: datetime) -> list[RunMessage]:
-        # All of one instant together, as the supervisor would find it in its inbox: otherwise
-        # the first place freed would go to whatever is ready before the rest is known.
+        # All events of one instant together, as the runtime finds them in its inbox. Otherwise the first
+        # free slot would go to the first ready task before the others are known.
         messages: list[RunMessage] = []
         while self._agenda and self._agenda[0][0] <= now:
             _, _, run, what = heappop(self._agenda)
             if isinstance(what, StartAttempt):
-                if _key(what) in self._under_way:  # else it was cut short before
+                if _key(what) in self._under_way:  # else it was stopped before
                     messages.append(self._finish(what, now))
                 continue
             if isinstance(what, events.RunRequested):
@@ -152,7 +152,7 @@ class VirtualPool:
                 self._cut_short(act, now)
             elif isinstance(act, StartAttempt):
                 self._start(act, now)
-            # Anything else asks for something at an attempt's next step, and these have none.
+            # Preemptions wait for the next step of an attempt, and simulated attempts have no steps.
         for run in batch.ended:
             last = batch.entries[run][-1]
             assert isinstance(last, events.RunFinished), "a run ends with its last entry"
@@ -184,7 +184,7 @@ class VirtualPool:
 def path_walked(
     spans: Sequence[Span], tasks: Mapping[tuple[str, str], Task], arrived: Mapping[str, timedelta]
 ) -> tuple[PathLink, ...]:
-    """Walk back from the last end, each time to what ended just when the task at hand began."""
+    """Walk back from the last end, each time to an attempt that ended when the current one started."""
     ended: dict[timedelta, list[int]] = {}
     for index, span in enumerate(spans):
         ended.setdefault(span.end, []).append(index)
@@ -192,8 +192,8 @@ def path_walked(
     here = max(range(len(spans)), key=lambda index: spans[index].end, default=None)
     while here is not None:
         span = spans[here]
-        # What made way for a task began before it, which also ends the walk among tasks that
-        # take no time at all.
+        # Only attempts that started earlier can have made way for it. This also ends the walk
+        # if tasks take no time.
         before = [index for index in ended.get(span.start, ()) if index < here]
         task = tasks.get((span.run, span.task))
         needs = set() if task is None else {need.task for need in task.all_needs}

@@ -1,9 +1,9 @@
-"""The speed-up of a run: how much faster it was than its work one after another.
+"""The speed-up of a run: how much faster it was than running its tasks one after another.
 
-It is the work of all finished attempts, divided by the time from the request to the end. The steps of an attempt that
-ended early (it was lost or preempted, or it asked a person) are work too if a later attempt went on from them. Time in
-which nothing ran because a person was asked, the run was paused, or no process led it does not count. Traces, reports,
-the HTTP API and the dashboard show this figure.
+The speed-up is the work of all finished attempts, divided by the time from the request to the end. The steps of an
+attempt that ended early (it was lost or preempted, or it asked a person) also count as work if a later attempt
+continued from them. Time in which nothing ran because a person was asked, the run was paused, or no process led it
+does not count. Traces, reports, the HTTP API and the dashboard show this figure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.facts import events
 from chargehand.facts.outcome import NeedsInput
 
-#: from when to when a run waited for a person; None: it still does
+#: start and end of a wait for a person; None: it still waits
 PersonWait: TypeAlias = tuple[datetime, datetime | None]
 _PAUSED, _UNLED = "paused", "unled"
 
 
 class PersonWaits:
-    """A fold over a run's events that keeps when only a person could move it."""
+    """A fold over a run's events that collects the times in which it waited for a person or a leader."""
 
     def __init__(self) -> None:
         self._ended: list[PersonWait] = []
@@ -57,9 +57,9 @@ class PersonWaits:
 
 
 def kept_steps(attempts: Sequence[AttemptSpan]) -> list[list[StepSpan]]:
-    """For each attempt: its finished steps that are part of a result, be it that of a later attempt.
+    """For each attempt: its finished steps that are part of a result, its own or that of a later attempt.
 
-    From the last attempt of each task back: what is used of each depends on the next.
+    Walks backwards: whether the steps of an attempt are used depends on the next attempt at its task.
     """
     used: dict[str, bool] = {}
     kept: list[list[StepSpan]] = []
@@ -77,8 +77,8 @@ def _is_done(step: StepSpan) -> bool:
 
 
 def kept_time(attempt: AttemptSpan, steps: Iterable[StepSpan]) -> timedelta:
-    """How long at least one of these steps of an attempt was going on."""
-    # A person may have said what became of a step after the attempt ended: nobody worked until then.
+    """How long at least one of these steps of an attempt was running."""
+    # If a person said what became of a step after the attempt ended, the time until then was no work.
     end = attempt.ended_at
     return covered(
         (step.began_at, step.ended_at if end is None else min(step.ended_at, end))
@@ -88,15 +88,15 @@ def kept_time(attempt: AttemptSpan, steps: Iterable[StepSpan]) -> timedelta:
 
 
 def work_of(attempts: Sequence[AttemptSpan], below: Mapping[str, timedelta]) -> timedelta:
-    """The work of all finished attempts added up; `below` is that of nested runs, by the task that each did.
+    """The total work of all finished attempts; `below` has the work of nested runs, by task.
 
-    This is service time: waits of a call for its provider are left out.
+    This is service time: the time that calls wait for their provider does not count.
     """
     work = timedelta(0)
     for attempt, steps in zip(attempts, kept_steps(attempts), strict=True):
         if attempt.ending == "done":
             work += below.get(attempt.task, attempt.service)
-        elif attempt.ending and attempt.task not in below:  # what it did before it ended early
+        elif attempt.ending and attempt.task not in below:  # its kept steps: it ended early
             waited = timedelta(seconds=sum(step.waited for step in steps))
             work += max(kept_time(attempt, steps) - waited, timedelta(0))
     return work
@@ -105,10 +105,10 @@ def work_of(attempts: Sequence[AttemptSpan], below: Mapping[str, timedelta]) -> 
 def idle_for_people(
     attempts: Sequence[AttemptSpan], waits: Sequence[PersonWait], end: datetime
 ) -> timedelta:
-    """How long nothing ran while only a person could move it."""
+    """How long no attempt ran while only a person could move the run."""
     if not waits:
         return timedelta(0)
-    # Each with what it does to the count of open attempts, and of waits for people.
+    # Each mark has an instant and its change of two counts: running attempts, and waits for people.
     marks = [(each.began_at, 1, 0) for each in attempts]
     marks += [(each.ended_at or end, -1, 0) for each in attempts]
     marks += [(began_at, 0, 1) for began_at, _ in waits]

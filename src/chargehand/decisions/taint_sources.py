@@ -1,4 +1,4 @@
-"""Provenance: the untrusted sources behind what a run knows of its tasks, whether they are done or failed."""
+"""Taint: the untrusted sources behind the descriptions, results and failures of a run's tasks."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from chargehand.facts.outcome import Done, Failed
 
 
 def sources_of(live_run: LiveRun, *tasks: str) -> tuple[str, ...]:
-    """The untrusted sources behind all that can be told of these tasks: their words, results and failures."""
+    """The untrusted sources behind the descriptions, results and failures of these tasks."""
     found: dict[str, None] = {}
     for task in tasks:
         for sources in _known_of(live_run, task):
@@ -16,7 +16,7 @@ def sources_of(live_run: LiveRun, *tasks: str) -> tuple[str, ...]:
 
 
 def sources_in(live_run: LiveRun) -> tuple[str, ...]:
-    """The untrusted sources behind all that can be told of a run."""
+    """The untrusted sources behind the request and all tasks of a run."""
     requested = live_run.schedule.requested
     asked = () if requested is None else requested.taint
     return tuple(dict.fromkeys((*asked, *sources_of(live_run, *live_run.schedule.nodes))))
@@ -31,7 +31,7 @@ def _known_of(live_run: LiveRun, task: str) -> Iterable[tuple[str, ...]]:
     if task in results.outputs:
         yield results.outputs[task].taint
         return
-    # What it was given and has read so far: an attempt that was lost could not say so itself.
+    # Its inputs and steps so far: an attempt that was lost could not report its taint itself.
     item = results.item_of(task)
     if item is not None:
         yield item.taint

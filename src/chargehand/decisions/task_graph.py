@@ -1,4 +1,4 @@
-"""The tasks of a run as a graph: who waits for whom, how urgent each is, how much hangs on it."""
+"""The tasks of a run as a graph: dependencies, urgency, longest remaining paths."""
 
 import itertools
 import math
@@ -50,16 +50,16 @@ class Membership(StrEnum):
     """Whether a task still counts as part of the plan."""
 
     PLANNED = "planned"
-    REMOVED = "removed"  #: taken out by an amendment
-    REPLACED = "replaced"  #: came to nothing, and later tasks make up for it
-    ITEM = "item"  #: does one item of a task with `for_each`, which counts for all of them
+    REMOVED = "removed"  #: removed by an amendment
+    REPLACED = "replaced"  #: failed or was skipped, and later tasks replace it
+    ITEM = "item"  #: one item of a task with `for_each`, which counts for all its items
 
 
 class TaskNode(Struct, eq=False, gc=False):
-    """A task and all that the schedule knows of it."""
+    """A task and everything that the schedule knows about it."""
 
-    # Without the garbage collector's care: nodes point forward only, so they form no cycles, and
-    # walking a hundred thousand of them time and again was a third of all CPU.
+    # Not tracked by the garbage collector: nodes point forward only, so they form no cycles, and
+    # collections that walk a hundred thousand nodes took a third of all CPU time.
     task: Task
     order: int
     state: TaskState = TaskState.WAITING
@@ -67,75 +67,75 @@ class TaskNode(Struct, eq=False, gc=False):
     unmet: int = 0
     dependents: "list[TaskNode] | tuple[()]" = ()
     optional_needs: tuple[str, ...] = ()
-    #: the longest remaining path, this task included
+    #: seconds of the longest remaining path, this task included
     path: float = 0.0
-    #: its priority, or that of a task that waits for it, if higher
+    #: its priority, or a higher one of a task that waits for it
     urgency: int = 0
-    #: its own, or that of a task that waits for it, if earlier; seconds of the epoch
+    #: its deadline, or an earlier one of a task that waits for it; in seconds since the Unix epoch
     deadline: float = math.inf
     #: number of the last attempt
     attempt: int = 0
-    #: failures that count
+    #: failures that count as tries
     tries: int = 0
-    #: lost workers and preemptions since it last got on
+    #: lost workers and preemptions since its last finished step
     losses: int = 0
     lineage: int = 1
     worker: str = ""
     avoid: tuple[str, ...] = ()
     started_at: datetime | None = None
-    #: when it came to wait for what it waits for
+    #: since when it waits for what it waits for now
     since_at: datetime | None = None
     due_at: datetime | None = None
     question: Question | None = None
     cause: Failed | None = None
-    #: of a task that is skipped, or will be as soon as that is written down: the task that failed first
+    #: for a task that is or will be skipped: the task that failed first
     why: str = ""
-    #: of a task that was never begun because the run stopped: why it did
+    #: for a task that did not run because the run stopped: why the run stopped
     stopped: str = ""
     #: why it was parked last
     waits_for: str = ""
-    #: how often it was; attempts that count neither as tries nor as losses
+    #: how often it was parked; these attempts count neither as tries nor as losses
     parks: int = 0
     membership: Membership = Membership.PLANNED
-    #: of a task that was given up: what was decided about those that need it
+    #: for a failed task: what happens to the tasks that need it
     recourse: Recourse | None = None
-    #: the classes of those that count
+    #: error classes of the failures that count as tries
     failures: tuple[ErrorClass, ...] = ()
-    #: the worker that did, whose policy is kept whoever has it later
+    #: the worker that failed first; its policy stays in force if the task gets another worker
     failed_first: str = ""
-    #: tries beyond the first that its policy, or a person, has given it
+    #: tries beyond the first that its failure policy, or a person, granted
     granted: int = 0
     last_failure: Failed | None = None
-    #: untrusted sources that its words derive from
+    #: untrusted sources that its description derives from
     taint: tuple[str, ...] = ()
-    #: of a task that was done in part: what is missing
+    #: for a task with a partial result: what is missing
     gaps: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:
-        """Whether an attempt of it is under way."""
+        """Whether an attempt at it is in progress."""
         return self.state is TaskState.RUNNING
 
     @property
     def is_doomed(self) -> bool:
-        """Whether a task it needs came to nothing, so that it will not run."""
+        """Whether it will be skipped, because a task that it needs has no result."""
         return bool(self.why)
 
     @property
     def is_waived(self) -> bool:
-        """Whether it was given up and what needs it goes on without it."""
+        """Whether it failed and the tasks that need it run without its result."""
         return self.recourse is Recourse.WITHOUT
 
     def __repr__(self) -> str:
         return f"<{self.task.id} {self.state.value} attempt {self.attempt}>"
 
 
-#: states of items that a task is shown with which waits for them; the first that any item has
+#: states in which a task that waits for its items is shown: the first of them that any item has
 _SHOWN_OF_ITEMS = (TaskState.RUNNING, TaskState.RETRYING, TaskState.ASKING, TaskState.READY)
 
 
 def shown_state(node: TaskNode, nodes: Mapping[str, TaskNode]) -> TaskState:
-    """The state of a task as people see it. One that waits for its items is shown as these are."""
+    """The state of a task as people see it: a task that waits for its items is shown in their state."""
     if node.state is not TaskState.WAITING or node.task.for_each is None:
         return node.state
     items = {item.state for item in items_of(node, nodes)}
@@ -152,11 +152,11 @@ def items_of(node: TaskNode, nodes: Mapping[str, TaskNode]) -> Iterator[TaskNode
 
 
 class TaskGraph:
-    """All nodes, in plan order. Later tasks may be added; none is taken out."""
+    """All nodes, in plan order. Tasks can be added but not removed."""
 
     def __init__(self, seconds: Callable[[Task], float], deadline: Callable[[Task], float]) -> None:
         self.nodes: dict[str, TaskNode] = {}
-        #: older nodes to which the newest ones gave more weight
+        #: older nodes whose rank rose because of the newest nodes
         self.lifted: list[TaskNode] = []
         self.deadline_of = deadline
         self._seconds = seconds
@@ -191,7 +191,7 @@ class TaskGraph:
         return fresh
 
     def add_items(self, tasks: Iterable[Task], mapped: TaskNode) -> list[TaskNode]:
-        """Add the items of a task, which waits for them: they are as urgent as it is."""
+        """Add the items of a task with `for_each`; they are as urgent as the task."""
         fresh: list[TaskNode] = []
         for task in tasks:
             node = TaskNode(task, len(self.nodes), membership=Membership.ITEM, taint=mapped.taint)
@@ -201,12 +201,12 @@ class TaskGraph:
         return fresh
 
     def weigh_items(self, items: Iterable[TaskNode], mapped: TaskNode) -> None:
-        """Pass on the weight of a task to its items."""
+        """Give the items the path, urgency and deadline of their task."""
         for node in items:
             node.path, node.urgency, node.deadline = mapped.path, mapped.urgency, mapped.deadline
 
     def _weigh(self, node: TaskNode) -> None:
-        """Set what the node inherits from its dependents."""
+        """Set path, urgency and deadline of a node from its own task and its dependents."""
         longest, urgency, deadline = 0.0, node.task.priority, self.deadline_of(node.task)
         for dependent in node.dependents:
             if dependent.path > longest:
@@ -220,7 +220,7 @@ class TaskGraph:
         node.deadline = deadline
 
     def _lift(self, fresh: list[TaskNode]) -> None:
-        """Pass on what the new nodes add to the weight of the older ones that they need."""
+        """Update path, urgency and deadline of the older nodes that the new nodes need, directly or not."""
         self.lifted = []
         if len(fresh) == len(self.nodes):
             return
@@ -231,12 +231,12 @@ class TaskGraph:
             for need in rising.pop().task.all_needs:
                 upstream = self.nodes[need.task]
                 if upstream.state.is_settled:
-                    continue  # nobody waits for it any more, nor through it for others
+                    continue  # no task waits for it any more, nor through it for others
                 if upstream.order < oldest_fresh and need.task not in above:
                     above[need.task] = upstream
                     rising.append(upstream)
-        # Each once, and after all that wait for it: passed on as found, long paths that overtake
-        # short ones would double the work at every fork.
+        # Each node once, after all nodes that wait for it. In the order found, a long path that is found
+        # after a short one would double the work at every fork.
         for node in reversed(_in_order(list(above.values()))):
             before = (node.path, node.urgency, node.deadline)
             self._weigh(node)
@@ -245,7 +245,7 @@ class TaskGraph:
 
 
 def _in_order(nodes: list[TaskNode]) -> list[TaskNode]:
-    """The nodes so that each stands after those among them that it needs."""
+    """The nodes in topological order: each after those among them that it needs."""
     inside = {node.task.id: node for node in nodes}
     unmet = {node.task.id: 0 for node in nodes}
     for node in nodes:
@@ -264,7 +264,7 @@ def _in_order(nodes: list[TaskNode]) -> list[TaskNode]:
 def check_nodes(
     nodes: Iterable[TaskNode], limits: Limits, *, is_stopping: bool
 ) -> tuple[int, int, int]:
-    """State what must hold of every node; count those in live states, the unsettled and the open ones."""
+    """Check the invariants of every node; returns the numbers of live, unsettled and open nodes."""
     live = unsettled = opened = 0
     for node in nodes:
         live += node.state.is_live
@@ -285,7 +285,7 @@ def check_nodes(
 
 
 def ranks_of(needs: Mapping[K, Iterable[K]]) -> dict[K, int]:
-    """The longest path to each. Needs that are not there, and those that close a circle, do not count."""
+    """The length of the longest path to each node. Unknown needs, and needs that close a cycle, do not count."""
     ranks: dict[K, int] = {}
     entered: set[K] = set()
     for root in needs:

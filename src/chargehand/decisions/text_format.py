@@ -1,4 +1,4 @@
-"""Figures in plain words and aligned columns, for people at a terminal."""
+"""Figures in words, and tables with aligned columns, for terminals."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -7,8 +7,7 @@ from chargehand.facts.outcome import Usage
 
 
 def table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need to be; what cannot be printed is left out, for names may be a
-    model's words."""
+    """Lines with aligned columns. Unprintable characters are left out, because names may come from a model."""
     cells = [["".join(filter(str.isprintable, cell)) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -21,7 +20,7 @@ def table(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def spent_in_words(usage: Usage) -> str:
-    """Calls, tokens and money, as far as there are any."""
+    """Calls, tokens and money, without those that are 0."""
     parts = [counted(usage.calls, "call")] if usage.calls else []
     if usage.tokens_in or usage.tokens_out:
         parts.append(f"{usage.tokens_in:,} + {usage.tokens_out:,} tokens")
@@ -37,7 +36,7 @@ def counted(number: int, what: str) -> str:
 
 
 def time_in_words(length: timedelta) -> str:
-    """In the unit that shows two or three figures of it."""
+    """A duration in a suitable unit, such as `350 ms`, `12.5 s` or `3 min 20 s`."""
     seconds = length.total_seconds()
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"

@@ -1,7 +1,7 @@
-"""May this tool be called now, by this worker, with what it knows? Grants, taint, destinations.
+"""The tool policy: whether a worker may call a tool now, given its grants, its taint and the destination.
 
-The rule of two: nobody holds untrusted input, sensitive data and the power to change or tell the
-outside world all at once. Two of the three are fine; the third needs a person.
+The rule of two: no worker may combine untrusted input, sensitive data and the power to change the outside
+world or send data to it. Any two of the three are allowed; all three need a person.
 """
 
 from enum import StrEnum
@@ -12,23 +12,23 @@ from chargehand.facts.events import Effect
 
 
 class Traits(Struct, frozen=True, kw_only=True):
-    """What a policy must know of a tool."""
+    """What the policy must know about a tool."""
 
     name: str
     effect: Effect
     #: what it returns comes from outside and may be hostile
     is_untrusted: bool = False
-    #: what it returns must not get out
+    #: what it returns must not leave the run
     is_sensitive: bool = False
-    #: where it sends what it is given: a host, a channel; empty: nowhere
+    #: where it sends its arguments: a host or a channel; empty: nowhere
     destination: str = ""
-    #: the one server, set up by the user, that answers it; empty: none in particular
+    #: the one server, configured by the user, that answers it; empty: no particular server
     server: str = ""
     needs_approval: bool = False
 
     @property
     def acts(self) -> bool:
-        """Whether it changes or tells the outside world."""
+        """Whether it changes the outside world or sends data to it."""
         return self.effect is not Effect.PURE or bool(self.destination)
 
 
@@ -36,14 +36,14 @@ class Grants(Struct, frozen=True, kw_only=True):
     """What a worker may use; grants only shrink on the way down."""
 
     tools: frozenset[str] = frozenset()
-    #: hosts, and their subdomains, that may be told something; with "*" anyone
+    #: hosts that data may be sent to, with their subdomains; "*" allows any host
     destinations: frozenset[str] = frozenset()
     has_secrets: bool = False
-    #: tools whose calls need no person where only this policy would ask one
+    #: tools whose calls need no approval if only this policy would ask for it
     preapproved: frozenset[str] = frozenset()
 
     def within(self, other: "Grants") -> "Grants":
-        """What both allow."""
+        """The grants that both allow."""
         is_open, are_open = "*" in self.destinations, "*" in other.destinations
         both = self.destinations & other.destinations
         return Grants(
@@ -55,29 +55,29 @@ class Grants(Struct, frozen=True, kw_only=True):
 
 
 class Ruling(StrEnum):
-    """What a policy says to a call."""
+    """The policy's decision about a call."""
 
     ALLOWED = "allowed"
-    ASK = "ask"  #: a person must approve exactly this call
+    ASK = "ask"  #: a person must approve this call
     DENIED = "denied"
 
 
 class Verdict(Struct, frozen=True):
-    """A ruling and its reason, in words."""
+    """A ruling with its reason in words."""
 
     ruling: Ruling
     why: str = ""
-    #: what a worker would have to be granted for this call to be allowed unasked; empty: nothing would do
+    #: the grant with which this call would be allowed without asking; empty: there is none
     grant: str = ""
 
 
 class Knowledge(Struct, frozen=True, kw_only=True):
-    """What the worker holds when it calls."""
+    """What the worker has read when it calls a tool."""
 
     taint: tuple[str, ...] = ()
     #: it has read sensitive data, or is granted secrets
     is_sensitive: bool = False
-    #: the one server that all came from which it has read or was tainted by; empty: there is more
+    #: the one server that everything it has read or was tainted by came from; empty: there are other sources
     only_from: str = ""
 
 
@@ -85,7 +85,7 @@ ALLOWED = Verdict(Ruling.ALLOWED)
 
 
 def judge_call(tool: Traits, grants: Grants, knowledge: Knowledge) -> Verdict:
-    """Rule on one call. What is denied stays denied, whoever approves."""
+    """Decide about one call. A person's approval does not change a denial."""
     if tool.name not in grants.tools:
         have = ", ".join(sorted(grants.tools)) or "none"
         return Verdict(Ruling.DENIED, f"tool {tool.name!r} is not granted (granted: {have})")
@@ -100,8 +100,8 @@ def judge_call(tool: Traits, grants: Grants, knowledge: Knowledge) -> Verdict:
     if knowledge.is_sensitive or grants.has_secrets:
         why = f"it acts, knows something sensitive, and has read what may be hostile ({sources})"
         return Verdict(Ruling.ASK, why, grant)
-    # What a server has said may go back to that very server. Once anything else was read, that might
-    # go there with it, and a person is asked again.
+    # Data from a server may go back to that same server. If the worker has read anything else, that
+    # might be sent along, so a person is asked.
     is_told_back = bool(tool.server) and tool.server == knowledge.only_from
     if tool.destination and not is_told_back:
         why = f"it would tell others what rests on untrusted {sources}"

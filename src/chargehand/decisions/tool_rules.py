@@ -1,8 +1,8 @@
-"""Tool rules: in which order, how often and on what terms a worker's model may call its tools.
+"""Tool rules: in which order, how often and under which conditions a worker's model may call its tools.
 
-The engine enforces them and the model is shown them. A history is the names of an attempt's calls
-that were run, in order; pass `may_finish` only those that succeeded, if a failed call of a required
-tool is not to count.
+The tool loop enforces the rules and shows them to the model. A history is the names of an attempt's tool
+calls that were run, in order. If failed calls of required tools should not count, also pass `may_finish`
+the calls that succeeded.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
 
-#: of the search for an end; rules that are still undecided after so many are taken as sound
+#: states that the search for an end visits; rules that are undecided after so many count as valid
 MOST_STATES = 10_000
 #: stands for every tool that no rule names
 OTHER = ""
@@ -92,11 +92,11 @@ class Rules:
         self._refuse_contradictions()
 
     def with_tools(self, tools: Iterable[str]) -> "Rules":
-        """The same rules for somebody who has these tools, too."""
+        """The same rules for a worker that has these tools as well."""
         return Rules(self._rules, (*self._tools, *tools))
 
     def allowed(self, history: History) -> frozenset[str] | str:
-        """The tools that may be called next; a single name is of the tool that must be."""
+        """The tools that may be called next; a single name (`str`) is the tool that must be called next."""
         if not self._rules:
             return self._all_tools
         if not history and len(self._inits) == 1:
@@ -104,7 +104,7 @@ class Rules:
         return frozenset(name for name in self._tools if self.may_call(name, history) is None)
 
     def may_call(self, name: str, history: History) -> str | None:
-        """None if this tool may be called next; else why not, in words for the model."""
+        """Why this tool may not be called next, in words for the model; None if it may."""
         if not self._rules:
             return None
         for past in history if self._terminals else ():
@@ -122,7 +122,7 @@ class Rules:
         return None
 
     def may_finish(self, history: History, succeeded: History | None = None) -> str | None:
-        """None if the work may end here; else what must be done before, in words for the model.
+        """What must be done before the work may end, in words for the model; None if it may end here.
 
         With `succeeded`, a required tool counts only if it is among these.
         """
@@ -133,20 +133,20 @@ class Rules:
         return f"call {_every(missing)} before you finish" if missing else None
 
     def _due(self, history: History) -> list[str]:
-        """The tools of which one must be called next; none if nothing is due, or none of them can be."""
+        """The tools of which one must be called next; empty if nothing is due, or none of them can be called."""
         names = self._children.get(history[-1], ()) if history else self._inits
         return [name for name in names if self.may_call(name, history) is None]
 
     def ends(self, name: str) -> bool:
-        """Whether a call of this tool is the last one."""
+        """Whether a call of this tool ends the work."""
         return name in self._terminals
 
     def needs_approval(self, name: str) -> bool:
-        """Whether a person is asked before this tool is called."""
+        """Whether a person must approve each call of this tool."""
         return name in self._approvals
 
     def words(self) -> str:
-        """The rules as the model is told them, a line each; empty if there are none."""
+        """The rules in words for the model, one line each; empty if there are none."""
         lines = [f"- Call {_either(self._inits)} first."] if self._inits else []
         lines += [f"- {sentence}" for rule in self._rules if (sentence := _sentence(rule))]
         return "\n".join(lines)
@@ -186,8 +186,7 @@ class Rules:
         self._most[rule.tool] = rule.most
 
     def _refuse_contradictions(self) -> None:
-        """Look for one sequence of calls that keeps the rules to the end, and for every required
-        tool one that gets there."""
+        """Raise `UsageError` unless some sequence of calls keeps all rules and can end."""
         reached: set[str] = set()
         for history in self._histories():
             reached.update(history[-1:])
@@ -253,7 +252,7 @@ def _sentence(rule: Rule) -> str:
         case ApprovalRule(tool=tool):
             return f"A person approves each call of {tool}; it may take time or be refused."
         case InitRule():
-            return ""  # told together, because any of them may be first
+            return ""  # `words` lists these rules together, because any of them may be first
 
 
 def _times(count: int) -> str:

@@ -1,4 +1,4 @@
-"""The story of a run, told from its events alone: who did what when, and where the time went."""
+"""The trace of a run, computed from its events alone: who did what when, and where the time went."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -36,7 +36,7 @@ from chargehand.facts.output_schema import published_schema
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 
-#: fields that hold what was said, and what stands for it where that is left out
+#: fields that hold content, and what replaces it in a trace without content
 _CONTENT: dict[str, object] = {
     "stack": "",
     **dict.fromkeys(("request", "goal", "instruction", "description", "before", "accept"), ""),
@@ -63,7 +63,7 @@ class Trace(Struct, forbid_unknown_fields=True):
     approach: events.Approach = events.Approach.GIVEN
     priority: int = 0
     deadline_at: datetime | None = None
-    #: the run that its request went on from
+    #: the run that its request follows up on
     after: str = ""
     #: the run whose task this run is
     parent: str = ""
@@ -72,7 +72,7 @@ class Trace(Struct, forbid_unknown_fields=True):
     depth: int = 0
     leaders: list[Lead] = []
     plans: list[PlanVersion] = []
-    #: of tasks and of the supervisor's own system tasks, in the order of their starts
+    #: at tasks and system tasks, in the order of their starts
     attempts: list[AttemptSpan] = []
     retries: int = 0
     retried: list[Retry] = []
@@ -84,17 +84,17 @@ class Trace(Struct, forbid_unknown_fields=True):
     refusals: list[RefusedResult] = []
     failed: dict[str, str] = {}
     skipped: dict[str, str] = {}
-    #: all that was spent, by the runs that its tasks led to as well
+    #: everything that was spent, nested runs included
     usage: Usage = NO_USAGE
     #: the tasks that the end of the run waited for, one after another
     critical_path: list[str] = []
-    #: the same with who, when and how long
+    #: the same with workers and times
     path: list[NeedLink] = []
-    #: of the runs that its tasks led to, as far as they were nested here
+    #: the traces of nested runs, as far as `nest` has added them
     children: list["Trace"] = []
 
     def _repr_html_(self) -> str | None:
-        """How a notebook shows it."""
+        """The HTML that a notebook shows."""
         return notebook_html(self)
 
     @property
@@ -152,7 +152,7 @@ class Trace(Struct, forbid_unknown_fields=True):
 
     @property
     def child_runs(self) -> list[tuple[str, str]]:
-        """The tasks that were runs of other supervisors, with the ids of those runs, in order."""
+        """The tasks with a nested run, and the ids of these runs, in order."""
         found = dict.fromkeys(
             (attempt.task, str(step.given["run"]))
             for attempt in self.attempts
@@ -216,9 +216,9 @@ def trace_of(history: Iterable[events.Event]) -> Trace:
 
 
 class AttemptSpans:
-    """A fold over a run's events that keeps who worked on what, when, and what it took.
+    """A fold over a run's events that collects all attempts, with their steps, times and usage.
 
-    Without `content`, what went into steps and came out of attempts and steps is left out.
+    Without `content`, the arguments of steps and the results of attempts and steps are left out.
     """
 
     def __init__(self, *, content: bool = True) -> None:
@@ -228,7 +228,7 @@ class AttemptSpans:
         self._ways = CriticalPaths()
         self._began_at: datetime | None = None
         self._open: dict[str, AttemptSpan] = {}
-        #: by task
+        #: by task: its last attempt
         self._latest: dict[str, AttemptSpan] = {}
         self._begun: dict[tuple[str, str, int], tuple[AttemptSpan, StepSpan]] = {}
         self._due_at: dict[str, datetime] = {}
@@ -265,14 +265,14 @@ class AttemptSpans:
             case events.QuestionAnswered():
                 self._due_at[event.task] = event.at
             case _:
-                pass  # nobody's work
+                pass  # not about an attempt
 
     def path(self) -> list[NeedLink]:
-        """What the end of the run waited for."""
+        """The critical path of the run."""
         return self._ways.links(self.attempts)
 
     def step(self, event: events.StepStarted) -> StepSpan | None:
-        """The step that this event has begun, if its attempt was open."""
+        """The step that this event started, if its attempt was open."""
         begun = self._begun.get((event.task, event.name, event.ordinal))
         return None if begun is None else begun[1]
 
@@ -310,7 +310,7 @@ class AttemptSpans:
         span.ended_at, span.ending, span.error = at, ending, error
         if ending != "parked":
             for step in span.steps:
-                if step.ended_at is None:  # nobody saw its end: it may have been spent
+                if step.ended_at is None:  # its end is unknown, so its reserve may have been spent
                     self._spend(span, step.reserve)
         task = served_by(task)
         self._due_at[task] = max(at, self._due_at.get(task, at))
@@ -338,7 +338,7 @@ class AttemptSpans:
         begun = self._begun.get((event.task, event.name, event.ordinal))
         if begun is None:
             return
-        # Begun by an earlier attempt, perhaps: a person has said what became of it.
+        # An earlier attempt may have started it: a person has then said what became of it.
         (span, step), outcome = begun, event.outcome
         step.ended_at, step.error, step.usage = event.at, _error_of(outcome), outcome.usage
         if isinstance(outcome, Done):
@@ -363,7 +363,7 @@ def _keep_value(span: StepSpan | AttemptSpan, value: Value) -> None:
 
 
 def step_kind(name: str, given: object) -> StepKind:
-    """What a step was for, by how such steps are written down."""
+    """The kind of a step, known from its name and its recorded arguments."""
     if isinstance(given, dict):
         if isinstance(given.get("models"), list):
             return StepKind.MODEL
@@ -374,13 +374,13 @@ def step_kind(name: str, given: object) -> StepKind:
 
 
 def _read_outcome(step: StepSpan) -> None:
-    """Take apart what a model call or a tool call left behind."""
+    """Set the fields of a step that its recorded result holds: a model's reply, a tool's error."""
     value = step.value
     if not isinstance(value, dict):
         return
     reply = value.get("reply")
     if isinstance(reply, dict) and "parts" in reply and "model" in value:
-        # Also where what was asked was too long to be written down with the step.
+        # This also recognises a model call whose request was too long to be recorded with the step.
         step.kind, step.value, step.model = StepKind.MODEL, reply, value["model"]
         step.source, step.sends = value.get("source", ""), value.get("sends", 0)
         step.waited = value.get("waited", 0.0)
@@ -389,12 +389,12 @@ def _read_outcome(step: StepSpan) -> None:
 
 
 class _Fold:
-    """What happened to the run as a whole; who did the work is told by `AttemptSpans`."""
+    """The fold from events to a trace; `AttemptSpans` does the part about attempts."""
 
     def __init__(self) -> None:
         self._trace = Trace()
         self._efforts = AttemptSpans()
-        #: what each task says at present
+        #: by task: its current description
         self._words: dict[str, str] = {}
         self._questions: dict[str, QuestionSpan] = {}
 
@@ -443,7 +443,7 @@ class _Fold:
             self._trace.halts.append(Halt("work", event.at, event.task, "", why))
 
     def _apply_detour(self, event: events.Event) -> None:
-        """What did not go straight on: tries, questions, stops, late results."""
+        """Apply an event about retries, questions, stops, pauses, notes or late results."""
         trace, at = self._trace, event.at
         match event:
             case events.RetryPlanned():
@@ -474,7 +474,7 @@ class _Fold:
                 trace.halts.append(Halt("too late", at, event.task))
             case events.RunPaused():
                 if trace.pauses and trace.pauses[-1].ended_at is None:
-                    # It was paused for want of money up to now, and is by a person from now on.
+                    # The empty budget paused it so far; from now on, a person does.
                     trace.pauses[-1].ended_at, trace.pauses[-1].ended_by = at, event.by
                 trace.pauses.append(PauseSpan(at, event.by, event.reason))
             case events.RunUnpaused():
@@ -482,7 +482,7 @@ class _Fold:
             case events.RunSteered():
                 trace.steers.append(Steer(at, event.note, event.by))
             case _:
-                pass  # told by `Efforts`, or nothing new
+                pass  # `AttemptSpans` has it, or it says nothing new
 
     def _request(self, event: events.RunRequested) -> None:
         trace = self._trace
@@ -528,7 +528,7 @@ class _Fold:
 
     def _ask(self, task: str, question: Question, at: datetime) -> None:
         if question.id in self._questions:
-            return  # its task was begun again before the answer had come
+            return  # its task was started again before the answer came
         asked = QuestionSpan(question.id, task, question.about, question.text, at)
         asked.choices = question.choices
         self._questions[question.id] = asked

@@ -1,4 +1,4 @@
-"""What a trace is made of. Lengths of time are seconds here: a trace is read as JSON, by any program."""
+"""The types that a trace consists of. Durations are in seconds, because other programs read traces as JSON."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,17 +15,17 @@ from chargehand.facts.plan import Strategy, Task
 class StepKind(StrEnum):
     """What a step was for."""
 
-    MODEL = "model"  #: a model was asked
-    TOOL = "tool"  #: a tool was called
-    RUN = "run"  #: another supervisor was given a run of its own
-    STEP = "step"  #: whatever else a worker wanted to be durable
+    MODEL = "model"  #: a model call
+    TOOL = "tool"  #: a tool call
+    RUN = "run"  #: a nested run
+    STEP = "step"  #: any other step of a worker
 
 
 class StepSpan(Struct, forbid_unknown_fields=True):
     """One step of an attempt: what went in, what came out, what it took."""
 
     name: str
-    #: among the steps of this name in this attempt
+    #: number among the steps of this name in this attempt
     ordinal: int
     effect: str
     began_at: datetime
@@ -33,26 +33,26 @@ class StepSpan(Struct, forbid_unknown_fields=True):
     #: None: its end was not recorded
     ended_at: datetime | None = None
     error: str = ""
-    #: as much of it as was written down
+    #: its arguments, as far as they were recorded
     given: Any = None
-    #: what came out; of a model, its reply
+    #: its result; for a model call, the reply
     value: Any = None
-    #: digest of what came out, if it was too large for the journal's events
+    #: digest of the result, if it was too large for the journal's events
     blob: str = ""
-    #: bytes of that
+    #: bytes of the result in the blob
     size: int = 0
-    #: untrusted sources that it derives from
+    #: untrusted sources that the result derives from
     taint: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
     #: the most that it could cost, in a run with a budget
     reserve: Usage = NO_USAGE
-    #: which one answered; of a failed call, or a reply in a blob, which was to be asked first
+    #: the model that replied; for a failed call or a reply in a blob, the first choice
     model: str = ""
-    #: of a reply: call, cache (the same was asked before) or shared (the same was being asked)
+    #: where the reply came from: call, cache (of an earlier equal call) or shared (with a concurrent equal call)
     source: str = ""
-    #: requests that went out for it, refused ones included
+    #: requests that were sent for it, refused ones included
     sends: int = 0
-    #: seconds until the model's provider would take it
+    #: seconds that it waited for the model's provider
     waited: float = 0.0
 
 
@@ -70,18 +70,18 @@ class AttemptSpan(Struct, forbid_unknown_fields=True):
     task: str
     attempt: int
     worker: str
-    #: why this task and this worker then
+    #: why this task and this worker were chosen at this time
     why: str
     began_at: datetime
     #: when its needs were met
     ready_at: datetime
-    #: seconds from then until it began: the wait for a place
+    #: seconds from `ready_at` to `began_at`: the wait for a slot
     waited: float = 0.0
     ended_at: datetime | None = None
     #: done, failed, cancelled, needs_input, lost, preempted, parked; empty: still open
     ending: str = ""
     error: str = ""
-    #: where it was raised, of one that failed by an exception
+    #: stack trace, if it failed with an exception
     stack: str = ""
     #: its result
     value: Any = None
@@ -89,15 +89,15 @@ class AttemptSpan(Struct, forbid_unknown_fields=True):
     blob: str = ""
     size: int = 0
     taint: tuple[str, ...] = ()
-    #: what is missing from it, of a task that was done in part
+    #: what is missing from a partial result
     gaps: tuple[str, ...] = ()
-    #: all that was spent in it, its steps included
+    #: everything that was spent in it, its steps included
     usage: Usage = NO_USAGE
     steps: list[StepSpan] = []
     notes: list[ProgressSpan] = []
-    #: the next attempt went on from its finished steps
+    #: the next attempt continued from its finished steps
     is_carried_on: bool = False
-    #: the run whose result it took over, this one or another
+    #: the run whose result it reused, this one or another
     reused: str = ""
 
     @property
@@ -107,13 +107,13 @@ class AttemptSpan(Struct, forbid_unknown_fields=True):
     @property
     def service(self) -> timedelta:
         """Its duration without the time that its calls waited for their providers."""
-        # Calls side by side may have waited at once; a length is never below nothing.
+        # Concurrent calls may have waited at the same time, so the difference can be negative.
         waited = timedelta(seconds=sum(step.waited for step in self.steps))
         return max(self.length - waited, timedelta(0))
 
     @property
     def is_system_task(self) -> bool:
-        """Whether the supervisor did it itself."""
+        """Whether it is an attempt at a system task."""
         return is_system_task(self.task)
 
 
@@ -123,7 +123,7 @@ class Lead(Struct, forbid_unknown_fields=True):
     node: str
     epoch: int
     began_at: datetime
-    #: when it let go; None: it led to the end, or died
+    #: when it released the run; None: it led the run to the end, or died
     ended_at: datetime | None = None
     reason: str = ""
 
@@ -147,10 +147,10 @@ class PlanVersion(Struct, forbid_unknown_fields=True):
     strategy: Strategy | None = None
     added: list[Planned] = []
     removed: tuple[str, ...] = ()
-    #: tasks that came to nothing, and that the added ones make up for
+    #: failed or skipped tasks that the added tasks replace
     replaced: tuple[str, ...] = ()
     reason: str = ""
-    #: when a streamed plan was whole
+    #: when a streamed plan was complete
     sealed_at: datetime | None = None
 
 
@@ -158,7 +158,7 @@ class Retry(Struct, forbid_unknown_fields=True):
     """That a task was to be tried again."""
 
     task: str
-    #: the one that failed
+    #: the attempt that failed
     attempt: int
     at: datetime
     due_at: datetime
@@ -169,7 +169,7 @@ class Rewrite(Struct, forbid_unknown_fields=True):
     """That a failed task was put into better words."""
 
     task: str
-    #: the one that failed
+    #: the attempt that failed
     attempt: int
     at: datetime
     before: str
@@ -196,8 +196,8 @@ class QuestionSpan(Struct, forbid_unknown_fields=True):
 class Halt(Struct, forbid_unknown_fields=True):
     """Something that ended work early."""
 
-    #: work (the answer is made of what there is), cancel (a person ends the run), deadline, or too late (a
-    #: task that was not started, since it could not be in time any more)
+    #: work (the answer is made from the results so far), cancel (a person cancelled the run), deadline, or
+    #: too late (a task was not started because it could no longer meet its deadline)
     what: str
     at: datetime
     #: whose deadline, or whose failure; empty: that of the run
@@ -241,29 +241,29 @@ class NeedLink(Struct, forbid_unknown_fields=True):
     worker: str
     began_at: datetime
     ended_at: datetime
-    #: seconds of it in which somebody was at work on the task
+    #: seconds in which an attempt at the task ran
     worked: float = 0.0
 
     @property
     def length(self) -> float:
-        """Seconds."""
+        """Its duration in seconds."""
         return (self.ended_at - self.began_at).total_seconds()
 
     @property
     def waited(self) -> float:
-        """Seconds of it in which nobody was at work on the task: no place was free, a retry was
-        not due yet, a person was asked."""
+        """Seconds in which no attempt at the task ran: no slot was free, a retry was not due yet, or
+        a person was asked."""
         return max(self.length - self.worked, 0.0)
 
 
 class NestingLevel(Struct, forbid_unknown_fields=True):
-    """What one depth of nested supervisors took, over all runs of that depth."""
+    """The time of all runs at one depth of nested supervisors."""
 
     depth: int
     runs: int
-    #: seconds from their requests to their ends
+    #: seconds from the request to the end, over all runs
     wall: float
-    #: seconds of those in which something ran a level deeper
+    #: seconds of `wall` in which a run one level deeper was open
     below: float
-    #: the rest: what this level adds
+    #: the rest of `wall`: the time of this level itself
     own: float

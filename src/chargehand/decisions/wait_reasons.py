@@ -1,4 +1,4 @@
-"""Why a task waits, and since when: told from the schedule of its run and, where it is led, from the pool."""
+"""Why a task waits, and since when: computed from the schedule and, if this process leads the run, the pool."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -16,23 +16,23 @@ from chargehand.decisions.task_graph import TaskNode, TaskState, items_of
 from chargehand.decisions.worker_slots import TO_JOIN, TO_TAKE
 from chargehand.facts.plan import Task
 
-#: that are named; of more, how many there are
+#: needs that are named; further ones are only counted
 MOST_NEEDS = 4
-#: characters of a question, or of what went wrong
+#: characters of a question or an error
 LONGEST = 120
 
 
 class Cause(StrEnum):
-    """The kinds of things that a task can wait for."""
+    """What a task can wait for."""
 
     NEEDS = "needs"  #: results of other tasks
-    PLACE = "place"  #: a worker, the pool, the run's own limit, a breaker or the rate of starts
+    PLACE = "place"  #: a slot of a worker, the pool or its run; a breaker or the start rate
     RETRY = "retry"  #: the time of its next try
-    PROVIDER = "provider"  #: somebody outside who cannot be called yet
-    REWRITING = "rewriting"  #: better words
-    BUDGET = "budget"  #: what others have reserved and may not spend
-    PERSON = "person"  #: an answer
-    PAUSE = "pause"  #: that the run goes on
+    PROVIDER = "provider"  #: a provider that cannot be called yet
+    REWRITING = "rewriting"  #: a rewritten description
+    BUDGET = "budget"  #: money, tokens or calls that others have reserved and may not use
+    PERSON = "person"  #: a person's answer
+    PAUSE = "pause"  #: the end of a pause of the run
 
 
 class WaitReason(Struct, frozen=True, kw_only=True):
@@ -41,29 +41,29 @@ class WaitReason(Struct, frozen=True, kw_only=True):
     run: str
     task: str
     cause: Cause
-    #: in words, to go behind "waits for"
+    #: in words that fit after "waits for"
     what: str
     #: how long it has waited for this
     seconds: float = 0.0
     since_at: datetime | None = None
-    #: when it is over at the latest, if that is known
+    #: when the wait is over at the latest, if that is known
     until_at: datetime | None = None
     #: the id of the question whose answer it waits for, also if another task asks it; empty if there is none
     question: str = ""
 
     @property
     def is_behind_work(self) -> bool:
-        """Whether workers have other work to do first: then it does not stand still."""
+        """Whether workers have other work to do first; the run then does not stand still."""
         return self.cause is Cause.PLACE and self.what.startswith("a slot ")
 
     @property
     def lacks_worker(self) -> bool:
-        """Whether no worker that may take it is there, so that it waits until one is added."""
+        """Whether the pool has no worker that may take it, so that it waits until one is added."""
         is_missing = self.what.startswith(TO_TAKE) or self.what.endswith(TO_JOIN)
         return self.cause is Cause.PLACE and is_missing
 
     def words(self, others: int = 0) -> str:
-        """As text, also for so many other tasks that wait for the same."""
+        """As text; `others` is the number of other tasks that wait for the same."""
         who = f"{self.task} and {others:,} more wait" if others else f"{self.task} waits"
         return f"{who} for {self.what}, {_length(self.seconds)}"
 
@@ -72,7 +72,7 @@ class WaitReason(Struct, frozen=True, kw_only=True):
 
 
 def way_out(wait: WaitReason, journal: str = "") -> str:
-    """How this wait ends: by a command, by a call in the program that leads the run, or by itself."""
+    """What ends this wait: a command, a call in the program that leads the run, or nothing but time."""
     if wait.lacks_worker:
         return "end the wait with a worker that may take it, in the program that leads the run: await boss.join(worker)"
     if wait.cause in (Cause.PERSON, Cause.PAUSE):
@@ -98,10 +98,10 @@ def _either(words: list[str], call: str, journal: str) -> str:
 
 
 class Explainer:
-    """Explains the tasks of one run as they stand `now`; one that `is_submitted` waits for a process to start it.
+    """Explains what the tasks of one run wait for `now`; if it `is_submitted`, no process has started the run yet.
 
-    Without `dispatch`, when another process leads the run or nobody does, it says what the journal
-    tells: that a task is ready, and for whom, but not who is before it.
+    Without `dispatch` (another process leads the run, or none does), it knows only the journal: which task
+    is ready for which worker, but not which tasks come first.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Explainer:
         self._is_submitted = is_submitted
 
     def all(self) -> Iterator[WaitReason]:
-        """Everything that waits, the supervisor's own tasks included, in plan order."""
+        """The wait reasons of all waiting tasks, system tasks included, in plan order."""
         for task in self._schedule.nodes:
             wait = self.why(task)
             if wait is not None:
@@ -172,7 +172,7 @@ class Explainer:
         return self._wait(node, Cause.NEEDS, named + more)
 
     def _items_wait(self, node: TaskNode) -> str:
-        """What the first of its open items waits for; nothing while one of them is worked on."""
+        """What its first open item waits for; empty while one of its items runs."""
         if self._schedule.state_of(node.task.id) is TaskState.RUNNING:
             return ""
         items = (i for i in items_of(node, self._schedule.nodes) if not i.state.is_settled)

@@ -1,4 +1,4 @@
-"""The staff of a pool: who can do what, who has room, who rests, and whose turn it is."""
+"""The workers of a pool and their slots: skills, free slots, circuit breakers, balance."""
 
 import math
 from collections.abc import Container, Iterable, Iterator
@@ -21,9 +21,9 @@ from chargehand.facts.argument_checks import amount, count
 #: an attempt: run, task, number
 Key: TypeAlias = tuple[str, str, int]
 
-#: what is said of a task that nobody takes until a worker is added
+#: words about a task that waits until a worker is added
 TO_JOIN, TO_TAKE = "to join the pool", "a worker to take it"
-#: of workers in an explanation
+#: names of workers in an explanation
 MOST_NAMES = 4
 
 
@@ -36,28 +36,28 @@ class Balance(StrEnum):
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """What a worker can hold."""
+    """A worker with its skills and slots."""
 
     worker: str
     skills: tuple[str, ...] = ()
-    #: attempts at once, fixed or following the work; None: as many as the pool
+    #: attempts at once, fixed or elastic; None: as many as the pool
     capacity: int | Elastic | None = None
     #: its share under `Balance.WEIGHTED`; None: its capacity
     weight: float | None = None
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """What tasks may call for to get this worker."""
+        """The targets that this worker serves: its name and its skills."""
         return (f"worker {self.worker}", *(f"skill {skill}" for skill in self.skills))
 
     @property
     def most(self) -> int | None:
-        """Attempts that it may ever have at once; None: as many as the pool."""
+        """The largest number of attempts that it may have at once; None: as many as the pool."""
         return self.capacity.most if isinstance(self.capacity, Elastic) else self.capacity
 
 
 class SlotState:
-    """One worker of the staff, and what it holds."""
+    """One worker of the pool and the state of its slots."""
 
     __slots__ = (
         "active",
@@ -89,14 +89,14 @@ class SlotState:
         self.turn = 0
         self.is_draining = False
         self.is_leaving = False
-        #: its breaker lets nothing through
+        #: its circuit breaker lets no new attempt through
         self.is_resting = False
-        #: the attempt that is to show whether it works again
+        #: the attempt that tests whether it works again
         self.probe: Key | None = None
 
     @property
     def is_willing(self) -> bool:
-        """Whether it takes anything new at all."""
+        """Whether it takes new attempts, if it has room."""
         return not self.is_draining and not self.is_resting
 
     @property
@@ -105,47 +105,47 @@ class SlotState:
 
     @property
     def could_have_room(self) -> bool:
-        """Whether it has room, or may grow until it has."""
+        """Whether it has room, or can grow to have room."""
         most = self.capacity if self.resizer is None else self.resizer.bounds.most
         return self.active < most and self.is_willing
 
 
 class WorkerSlots:
-    """Workers by name, and by what tasks may call for.
+    """The workers of a pool, by name and by target.
 
-    One that keeps failing gets nothing for a while, then one attempt as a probe, and everything
-    again once one is done.
+    A worker that keeps failing gets no attempts for a while, then one attempt as a probe, and all
+    again as soon as an attempt of it is done.
     """
 
     def __init__(self, parallel: int, balance: Balance, breaker: BreakerPolicy | None) -> None:
-        #: those whose capacity follows the work
+        #: the workers with an elastic capacity
         self.elastic: dict[str, tuple[SlotState, Resizer]] = {}
-        #: those whose breaker is not closed
+        #: the workers whose breaker is not closed
         self.troubled: dict[str, SlotState] = {}
         self._parallel = parallel
         self._balance = balance
         self._breaker = OF_WORKERS if breaker is None else breaker.over(OF_WORKERS)
-        #: of those that have failed since they last succeeded
+        #: the breakers of workers that have failed since they last succeeded
         self._breakers: dict[str, Breaker] = {}
         self._workers: dict[str, SlotState] = {}
         self._able: dict[str, list[SlotState]] = {}
         self._turns = 0
-        #: what the worker that got least has got, and the turn as of which that is so
+        #: the smallest `given` of all workers, and the turn at which it was computed
         self._least: tuple[int, float] | None = None
 
     def __iter__(self) -> Iterator[SlotState]:
         return iter(self._workers.values())
 
-    # coming and going
+    # workers
 
     def join(self, place: Place) -> None:
-        """A worker takes part from now on; one that drains takes part again."""
+        """Add a worker; a draining worker gets new attempts again."""
         known = self._workers.get(place.worker)
         if known is not None:
             _readmit(known)
             return
         worker = SlotState(place, self._parallel)
-        # A newcomer starts level with the others; from nothing it would get every task for a while.
+        # A new worker starts level with the others; from 0, it would get every task for a while.
         worker.given = self._least_given()
         self._workers[place.worker] = worker
         if worker.resizer is not None:
@@ -154,18 +154,18 @@ class WorkerSlots:
             self._able.setdefault(target, []).append(worker)
 
     def _least_given(self) -> float:
-        # Looked for once while nothing is given out, so that many who join in a row stay cheap.
+        # Computed again only after a start, so that many joins in a row stay cheap.
         if self._least is None or self._least[0] != self._turns:
             given = (worker.given for worker in self._workers.values())
             self._least = self._turns, min(given, default=0.0)
         return self._least[1]
 
     def drain(self, worker: str) -> None:
-        """Give this worker nothing new."""
+        """Give this worker no new attempts."""
         self._workers[worker].is_draining = True
 
     def leave(self, worker: str) -> bool:
-        """Give this worker nothing new, and forget it once it holds nothing; whether that is so now."""
+        """Drain this worker and remove it as soon as it holds no attempt; returns whether it is removed now."""
         known = self._workers.get(worker)
         if known is not None:
             known.is_draining = known.is_leaving = True
@@ -173,7 +173,7 @@ class WorkerSlots:
         return worker not in self._workers
 
     def let_go(self, worker: SlotState) -> None:
-        """Forget a worker that leaves, if it holds nothing any more."""
+        """Remove a leaving worker if it holds no attempt any more."""
         if not worker.is_leaving or worker.active:
             return
         del self._workers[worker.name]
@@ -186,19 +186,19 @@ class WorkerSlots:
             if not self._able[target]:
                 del self._able[target]
 
-    # who works, and who does not
+    # circuit breakers
 
     def succeeded(self, worker: str) -> None:
-        """An attempt of this worker's is done: it works."""
+        """An attempt of this worker is done, so its breaker closes."""
         if self._breakers.pop(worker, None) is None:
-            return  # nothing spoke against it
+            return  # it had not failed
         known = self._workers[worker]
         known.probe = None
         if self.troubled.pop(worker, None) is not None:
             known.is_resting = False
 
     def failed(self, attempt: Key, worker: str, now: float, error: str) -> None:
-        """An attempt failed in a way that speaks against its worker."""
+        """An attempt failed in a way that counts against its worker."""
         known = self._workers.get(worker)
         if known is None:
             return
@@ -206,7 +206,7 @@ class WorkerSlots:
         if breaker is None:
             breaker = self._breakers[worker] = Breaker(self._breaker)
         if breaker.state is BreakerState.HALF_OPEN and known.probe != attempt:
-            return  # it began before the breaker opened, so it says nothing new
+            return  # it started before the breaker opened, so it says nothing new
         breaker.fail(now, error)
         known.probe = None
         if breaker.state is not BreakerState.CLOSED:
@@ -214,12 +214,12 @@ class WorkerSlots:
             known.is_resting = True
 
     def rouse(self, now: float, held: Container[Key]) -> float | None:
-        """See whose rest is over, given the attempts under way; returns when the next one's will be."""
+        """Wake the workers whose rest is over; returns when the next rest ends. `held` are the open attempts."""
         due: list[float] = []
         for worker in self.troubled.values():
             breaker = self._breakers[worker.name]
             if worker.probe is not None and worker.probe not in held:
-                # It has ended, and its report, if it came at all, spoke neither for nor against.
+                # The probe ended without a report that counts for or against the worker.
                 breaker.withdraw()
                 worker.probe = None
             wait = breaker.wait(now)
@@ -229,14 +229,14 @@ class WorkerSlots:
         return min(due, default=None)
 
     def is_tried(self, worker: SlotState, attempt: Key) -> bool:
-        """Whether this attempt of it is the one that is to show whether it works again."""
+        """If the worker's breaker is not closed, make this attempt its probe; returns whether it is."""
         if worker.name not in self.troubled:
             return False
         self._breakers[worker.name].start()
         worker.probe, worker.is_resting = attempt, True
         return True
 
-    # who can
+    # choice of a worker
 
     def has_room(self, target: str) -> bool:
         for worker in self._able.get(target, ()):
@@ -248,11 +248,11 @@ class WorkerSlots:
         return any(worker.could_have_room for worker in self._able.get(target, ()))
 
     def willing(self, target: str) -> set[str]:
-        """The workers that take what calls for this, if only they have room."""
+        """The workers that serve this target and take new attempts, if they have room."""
         return {worker.name for worker in self._able.get(target, ()) if worker.is_willing}
 
     def choose(self, target: str, avoid: tuple[str, ...]) -> tuple[SlotState, str]:
-        """Who of those with room gets the next task, and why. There must be one."""
+        """The worker that gets the next task, and why. At least one worker must have room."""
         able = self._able[target]
         if len(able) == 1:
             return able[0], ""
@@ -277,7 +277,7 @@ class WorkerSlots:
                 return min(free, key=lambda w: (w.given + 1 / w.weight, w.turn))
 
     def why_nobody(self, target: str) -> str:
-        """In words, why nobody can take what calls for this now; empty if somebody can."""
+        """Why no worker can take this target now, in words; empty if one can."""
         able = self._able.get(target, [])
         if not able:
             return f"a {target} {TO_JOIN}"
@@ -290,7 +290,7 @@ class WorkerSlots:
         return ""
 
     def _waiting_for_breakers(self, workers: list[SlotState]) -> str:
-        """Whose breakers are waited for, and until when."""
+        """Which breakers are waited for, and until when."""
         whose = f"worker {workers[0].name}" if len(workers) == 1 else f"all of {_names(workers)}"
         breakers = [self._breakers[worker.name] for worker in workers]
         rests = [each.opens_at for each in breakers if each.state is BreakerState.OPEN]
@@ -300,7 +300,7 @@ class WorkerSlots:
         return f"the breaker of {whose}, until {until.isoformat()}"
 
     def check(self, active: int) -> None:
-        """State the invariants, given how many attempts hold a place."""
+        """Check the invariants; `active` attempts hold a slot."""
         assert active == sum(worker.active for worker in self._workers.values())
         for worker in self._workers.values():
             assert 0 <= worker.active <= worker.capacity, f"{worker.name} holds more than it may"

@@ -1,4 +1,4 @@
-"""The answer to a request: what is said, what it rests on, what speaks against it, what is missing."""
+"""The answer of a run: output, claims, contradictions, candidates and gaps."""
 
 from datetime import datetime
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-#: the highest confidence of what a model said; 1 is for what was computed or checked
+#: the highest confidence of an answer from a model; 1 is for results that were computed or checked
 SUREST = 0.99
-#: who composed an answer that no model composed
+#: `Answer.by` of an answer that was composed by rules
 BY_RULES = "rules"
 
 
@@ -63,29 +63,29 @@ class AnswerPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind")
 
 
 class TaskPiece(Struct, frozen=True, kw_only=True, tag=True, tag_field="kind"):
-    """A piece of what a model writes for a task, as it comes. It is streamed on request, never stored."""
+    """A piece of a model's reply for a task, while it is written. It is streamed on request, never stored."""
 
     task: str
     attempt: int
     #: the model call of the attempt that writes it, counted from 1
     call: int
     text: str
-    #: discard the earlier pieces of this call: the reply broke off and is written again
+    #: discard the earlier pieces of this call: the reply was interrupted and is written again
     begins_anew: bool = False
-    #: characters of this task that are missing before this piece: its reader was too slow for them
+    #: characters of this task that are missing before this piece, because the reader was too slow
     skipped: int = 0
 
 
 class Answer(Struct, frozen=True, kw_only=True):
     """The answer of a run, and what is missing from it."""
 
-    #: text, or JSON of the shape that was asked for; None if there is no answer
+    #: text, or JSON that fits the requested schema; None if there is no answer
     output: Any
     claims: tuple[Claim, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    #: from 0 to 1: how complete it is, and how sure where a model says so
+    #: from 0 to 1: how complete the answer is and, if a model composed it, how sure the model is
     confidence: float = 1.0
     #: the model that composed it, or `rules`
     by: str = BY_RULES

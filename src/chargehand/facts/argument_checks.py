@@ -1,7 +1,7 @@
-"""Checks of what callers hand in: durations, counts, amounts, names, texts, keywords.
+"""Checks of arguments: durations, counts, amounts, names, texts, keywords.
 
-Each is converted once, where it comes in, and refused with a `UsageError` that names the argument.
-What is read from a journal came in long ago, perhaps under other bounds, and is never refused: see `reading`.
+Each argument is checked and converted once, where it is passed in. A `UsageError` names the argument.
+Values from a journal may have been checked against other bounds, so they are never refused: see `reading`.
 """
 
 import difflib
@@ -37,8 +37,8 @@ E = TypeVar("E", bound=Enum)
 Given = TypeVar("Given")
 Kept = TypeVar("Kept")
 
+#: a duration as callers pass it: a `timedelta`, or a number of seconds
 Duration: TypeAlias = timedelta | float
-"""A length of time as callers give it: a `timedelta`, or a number of seconds."""
 
 if TYPE_CHECKING:
 
@@ -61,21 +61,21 @@ SpanOrNone: TypeAlias = Converted[Duration | None, timedelta | None]
 
 
 def usually(value: Any) -> Any:
-    """The default of a `Converted` field, for type checkers that would want one of its class."""
+    """The default of a `Converted` field; type checkers would otherwise expect an instance of `Converted`."""
     return value
 
 
+#: any callable, as a kind for `arguments_checked`
 FUNCTION = cast("type", Callable)
-"""Whatever can be called, as a kind of argument."""
 
+#: a hundred years: the current time plus a duration must be a valid `datetime`
 LONGEST = timedelta(days=36_525)
-"""A hundred years. What is added to the present moment must stay within the calendar."""
+#: the largest count that every JSON reader reads exactly
 LARGEST = 2**53
-"""The largest count: every JSON reader knows all digits of it."""
+#: highest priority; minus this is the lowest. Waiting raises a run's priority, and it must catch up at some time
 MOST_PRIORITY = 1_000_000
-"""Either way. A run gains a step of priority with every while that it waits, and must catch up some day."""
 LONGEST_NAME = 200
-#: characters of a request; more is material, and belongs into files
+#: characters of a request; longer material belongs in files
 LONGEST_REQUEST = 200_000
 LONGEST_TEXT = 1_000_000
 
@@ -87,7 +87,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """While stored values are decoded: a number beyond today's bounds is taken as the bound."""
+    """Use this while decoding stored values: a number outside the current bounds becomes the bound."""
     before = _is_read.set(True)
     try:
         yield
@@ -102,7 +102,7 @@ def _refuse(words: str, bound: T) -> T:
 
 
 def duration(value: object, what: str, *, may_be_zero: bool = False) -> timedelta:
-    """The length of time that was meant; a number means seconds."""
+    """The argument as a `timedelta`; a number means seconds."""
     if isinstance(value, timedelta):
         length = value
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -124,7 +124,7 @@ def duration(value: object, what: str, *, may_be_zero: bool = False) -> timedelt
 
 
 def duration_or_none(value: object, what: str, *, may_be_zero: bool = False) -> timedelta | None:
-    """As `duration`; None stays None."""
+    """Like `duration`; None stays None."""
     return None if value is None else duration(value, what, may_be_zero=may_be_zero)
 
 
@@ -132,7 +132,7 @@ def count(value: object, what: str, *, least: int = 0, most: int = LARGEST) -> i
     """A whole number within its bounds."""
     try:
         number = None if isinstance(value, bool) else index(cast("SupportsIndex", value))
-    except Exception:  # noqa: BLE001 - whatever an object does when it is asked for a number
+    except Exception:  # noqa: BLE001 - an object's `__index__` can raise anything
         number = None
     if number is None:
         raise UsageError(f"{what}={shown(value)} must be a whole number")
@@ -140,7 +140,7 @@ def count(value: object, what: str, *, least: int = 0, most: int = LARGEST) -> i
 
 
 def priority(value: object, what: str) -> int:
-    """How urgent something is: a whole number, and larger is more urgent."""
+    """A priority: a whole number; larger is more urgent."""
     return count(value, what, least=-MOST_PRIORITY, most=MOST_PRIORITY)
 
 
@@ -162,11 +162,11 @@ def _within(value: float, what: str, least: float, most: float) -> float:
 
 
 def text(value: object, what: str, *, most: int = LONGEST_TEXT) -> str:
-    """A text that can be stored: a `str` of bounded length that UTF-8 can write."""
+    """A text that can be stored: a `str` of at most `most` characters that UTF-8 can encode."""
     if not isinstance(value, str):
         raise UsageError(f"{what}={shown(value)} must be a text (str)")
     if type(value) is not str:
-        value = str.__str__(value)  # a subclass may have methods of its own, which are not asked
+        value = str.__str__(value)  # a plain `str`: methods of a subclass are not called
     if len(value) > most:
         raise UsageError(f"{what} has {len(value):,} characters, and {most:,} are the most")
     if not value.isascii():
@@ -200,7 +200,7 @@ def refuse_unknown(given: Iterable[object], known: Iterable[str], what: str) -> 
 
 
 def texts(value: object, what: str) -> tuple[str, ...]:
-    """Several texts. A lone text is refused: it would be taken for its letters."""
+    """Several texts. A single `str` is refused: it would be read as a list of its characters."""
     if isinstance(value, str):
         raise UsageError(f"{what}={shown(value)} is one text; give a list: {what}=[{shown(value)}]")
     if not isinstance(value, Iterable):
@@ -216,14 +216,14 @@ def names(value: object, what: str) -> tuple[str, ...]:
 
 
 def hosts(value: object, what: str) -> tuple[str, ...]:
-    """Several hosts that something may be sent to: names without scheme, port or path, or `*` for all."""
+    """Several hosts that data may be sent to: names without scheme, port or path, or `*` for all hosts."""
     return tuple(host(each, what) for each in names(value, what))
 
 
 def host(value: str, what: str) -> str:
-    """A host that something may be sent to. An address is refused, because no host would ever be equal to it."""
+    """A host that data may be sent to. A URL is refused, because it would never equal a host."""
     bare = value.rpartition("://")[2].partition("/")[0]
-    if bare.startswith("["):  # an address of version 6, of which a colon is a part
+    if bare.startswith("["):  # an IPv6 address, which contains colons
         bare = bare[1:].partition("]")[0]
     elif bare.count(":") == 1 and bare.rpartition(":")[2].isdecimal():
         bare = bare.partition(":")[0]
@@ -236,16 +236,16 @@ def host(value: str, what: str) -> str:
 
 
 def one_of(value: object, kind: type[E], what: str) -> E:
-    """One of the values of an enumeration, given as itself or in words."""
+    """A member of an enum, given as the member or as its value."""
     try:
         return kind(value)
-    except Exception:  # noqa: BLE001 - whatever an object does when it is compared
+    except Exception:  # noqa: BLE001 - an object's comparison can raise anything
         choices = ", ".join(map(repr, map(str, kind)))
         raise UsageError(f"{what}={shown(value)} is none of {choices}") from None
 
 
 def instance(value: object, what: str, kind: type | str) -> None:
-    """Refuse what is not of this class; one that is not imported here is known by its name."""
+    """Raise `UsageError` unless the value has this class. `kind` can be a class name, to avoid an import."""
     if isinstance(kind, str):
         wanted, fits = kind, any(each.__name__ == kind for each in type(value).__mro__)
     else:
@@ -257,9 +257,9 @@ def instance(value: object, what: str, kind: type | str) -> None:
 
 
 def arguments_checked(**kinds: type | str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Have unknown keywords of a function refused with a suggestion, and others that are of another kind.
+    """Make a function refuse unknown keywords, with a suggestion, and keyword arguments of the wrong kind.
 
-    None always fits: it stands for what is usual.
+    None is always accepted: it means the default.
     """
 
     def decorated(function: Callable[P, T]) -> Callable[P, T]:
@@ -280,12 +280,12 @@ def arguments_checked(**kinds: type | str) -> Callable[[Callable[P, T]], Callabl
 
 
 def keywords_checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Have unknown keywords of this function refused with a suggestion."""
+    """Make this function refuse unknown keywords, with a suggestion."""
     return arguments_checked()(function)
 
 
 def _keywords(function: Callable[..., object]) -> Iterable[str]:
-    """The arguments of a function; of `**terms: Unpack[Terms]`, those of `Terms`."""
+    """The arguments of a function; for `**terms: Unpack[Terms]`, the keys of `Terms`."""
     for each, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             for unpacked in get_args(parameter.annotation):
@@ -295,7 +295,7 @@ def _keywords(function: Callable[..., object]) -> Iterable[str]:
 
 
 class CheckedKeywords(StructMeta):
-    """The metaclass of values that users make: unknown keywords are refused with a suggestion."""
+    """Metaclass of structs that users create: they refuse unknown keywords, with a suggestion."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - of a metaclass
         try:
@@ -306,10 +306,10 @@ class CheckedKeywords(StructMeta):
 
 
 def shown(value: object) -> str:
-    """The value in few words, whatever its `__repr__` does."""
+    """A short `repr` of the value; safe even if its `__repr__` raises."""
     try:
         words = repr(value)
-    except Exception:  # noqa: BLE001 - a hostile object must not hide what is said about it
+    except Exception:  # noqa: BLE001 - a broken `__repr__` must not hide the error message
         words = ""
     return words if 0 < len(words) <= 80 else f"<{type(value).__name__}>"
 
@@ -326,7 +326,7 @@ _AT_MOST = f"{LONGEST.days // 365} years are the most"
 
 
 def check_request(request: object) -> str:
-    """The request in words; raises `UsageError` for one that nothing could be made of."""
+    """The request as text. Raises `UsageError` if it is no text, empty or too long."""
     if not isinstance(request, str):
         raise UsageError(f"a {type(request).__name__} is not a request; give a text or a Plan")
     if not text(request, "the request", most=sys.maxsize).strip():

@@ -1,6 +1,6 @@
-"""What stands on a board: notes that anybody adds, blocks that are written version by version.
+"""Boards: notes that anybody may add, and blocks that are written version by version.
 
-A board is a stream of its own in the journal. The events below are all that can happen to one.
+Each board is a stream in the journal. The events below are all events of a board.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from chargehand.facts.argument_checks import amount, count, one_of, refuse_unkno
 from chargehand.facts.events import VERSION, StoredEvent
 from chargehand.facts.value import Value
 
-#: what the names of all streams begin with that are boards
+#: prefix of the streams of boards
 BOARD = "board:"
 _OF_RUN = "run/"
 #: the role that may read and write every block
 LEADER = "supervisor"
-#: characters of a block's value that its `repr` has
+#: characters of the value in the `repr` of a block
 SHOWN = 200
 
 
@@ -32,8 +32,8 @@ class Segment(StrEnum):
     RESULTS = "results"  #: the result of a task
     ERRORS = "errors"  #: what failed
     PROGRESS = "progress"  #: how far a worker has got
-    CONFLICTS = "conflicts"  #: two that got in each other's way
-    NOTES = "notes"  #: all that has no better place
+    CONFLICTS = "conflicts"  #: two workers got in each other's way
+    NOTES = "notes"  #: everything else
 
 
 class NoteOrder(StrEnum):
@@ -44,7 +44,7 @@ class NoteOrder(StrEnum):
 
 
 class Match(StrEnum):
-    """How many of the tags that are asked for a note must have."""
+    """How many of the requested tags a note must have."""
 
     ANY = "any"
     ALL = "all"
@@ -53,7 +53,7 @@ class Match(StrEnum):
 class Note(Struct, frozen=True, kw_only=True):
     """An immutable entry on a board."""
 
-    #: the stream it is in, and its number there
+    #: its stream and its number in the stream
     id: str
     seq: int
     author: str
@@ -76,12 +76,12 @@ class Note(Struct, frozen=True, kw_only=True):
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """A note that a search has found, and how well it matches."""
+    """A note that a search found, and how well it matches."""
 
     note: Note
-    #: larger is better; to be compared within one search only
+    #: larger is better; only comparable within one search
     score: float
-    #: meaning, or words
+    #: how it was found: by `meaning` or by `words`
     by: str
 
 
@@ -89,7 +89,7 @@ class Block(Struct, frozen=True, kw_only=True):
     """One version of a labelled value that several workers may write."""
 
     label: str
-    #: 1 for the first that was written, and then without a gap
+    #: counted from 1, without gaps
     version: int
     stored: Value
     author: str
@@ -113,16 +113,16 @@ class Block(Struct, frozen=True, kw_only=True):
 
 
 class Guard(Struct, frozen=True):
-    """Which roles may read and write a block. Nobody named means everybody."""
+    """Which roles may read and write a block. An empty list allows everybody."""
 
     readers: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
-    #: untrusted sources that its author had read; left out if there are none, as in earlier versions
+    #: untrusted sources that its author had read; unset if there are none, as in earlier versions of chargehand
     taint: tuple[str, ...] | UnsetType = UNSET
 
 
 class Label(Struct, frozen=True):
-    """What is known of a block without loading its value."""
+    """Version and guard of a block, without its value."""
 
     label: str
     version: int
@@ -130,7 +130,7 @@ class Label(Struct, frozen=True):
 
 
 class NoteQuery(Struct, frozen=True, kw_only=True):
-    """Which notes are wanted. Whatever is left out asks for nothing."""
+    """A query for notes. A field that is left out has no effect."""
 
     tags: tuple[str, ...] = ()
     match: Match = Match.ANY
@@ -171,7 +171,7 @@ def note_query(
     order: NoteOrder | str = NoteOrder.NEWEST,
     limit: int = 100,
 ) -> NoteQuery:
-    """The query that a caller means, who is called `own`. Raises `UsageError` for what is none."""
+    """The query for these filters; `own` is the caller's name. Raises `UsageError` for invalid filters."""
     refuse_unknown(filters, NoteFilters.__annotations__, "a query for notes")
     return NoteQuery(
         tags=texts(filters.get("tags") or (), "tags"),
@@ -189,14 +189,14 @@ class NoteOptions(TypedDict, total=False):
     """The metadata of a note: everything but its content."""
 
     tags: Sequence[str]
-    #: `Segment.NOTES` if it is left out
+    #: default: `Segment.NOTES`
     segment: str
-    #: from 0 to 1; 0.5 if it is left out
+    #: from 0 to 1; default: 0.5
     importance: float
     metadata: dict[str, Any] | None
 
 
-# What is asked of a board
+# Acts on a board
 
 
 class WriteBlock(Struct, frozen=True, kw_only=True):
@@ -207,12 +207,12 @@ class WriteBlock(Struct, frozen=True, kw_only=True):
     role: str
     label: str
     value: Value
-    #: only if this is its newest version; 0: only if the block has no version yet
+    #: write only if this is the newest version; 0: only if the block has no version yet
     expect: int | None = None
 
 
 class GuardBlock(Struct, frozen=True, kw_only=True):
-    """Say who may read and write a block from now on."""
+    """Set who may read and write a block from now on."""
 
     at: datetime
     author: str
@@ -221,7 +221,7 @@ class GuardBlock(Struct, frozen=True, kw_only=True):
     guard: Guard
 
 
-# What happened to a board
+# Events of a board
 
 
 class _BoardEvent(StoredEvent, frozen=True, kw_only=True):
@@ -229,7 +229,7 @@ class _BoardEvent(StoredEvent, frozen=True, kw_only=True):
 
 
 class NotePosted(_BoardEvent, frozen=True, kw_only=True):
-    """Somebody put a note on the board."""
+    """A note was added to the board."""
 
     content: Value
     tags: tuple[str, ...] = ()
@@ -258,7 +258,7 @@ class BlockGuarded(_BoardEvent, frozen=True, kw_only=True):
 
 
 class BlockRefused(_BoardEvent, frozen=True, kw_only=True):
-    """Somebody tried to write or guard a block without being allowed to. Nothing was written."""
+    """An attempt to write or guard a block was refused, because it is not allowed. Nothing was written."""
 
     label: str
     role: str
@@ -266,14 +266,14 @@ class BlockRefused(_BoardEvent, frozen=True, kw_only=True):
 
 
 BoardEvent: TypeAlias = NotePosted | BlockWritten | BlockGuarded | BlockRefused
-#: what may be asked of a board; a note needs no decision and is its own event
+#: acts on a board; a note needs no decision, so it is its own event
 Act: TypeAlias = NotePosted | WriteBlock | GuardBlock
 
 _decoder: msgspec.json.Decoder[BoardEvent] = msgspec.json.Decoder(BoardEvent)
 
 
 class BoardEntry(Struct, frozen=True):
-    """An event of a board as it is kept."""
+    """A stored event of a board."""
 
     board: str
     seq: int
@@ -291,12 +291,12 @@ def board_of_run(run: str) -> str:
 
 
 def is_board_of_run(board: str) -> bool:
-    """Whether this is the board of a run, and has no name of its own."""
+    """Whether this is the board of a run, not a board with its own name."""
     return board.startswith(_OF_RUN)
 
 
 def decode_board(data: bytes, version: int = VERSION) -> BoardEvent:
-    """The event of a board in these bytes. What is not known is refused, never guessed."""
+    """The event of a board in these bytes. Unknown versions and kinds are refused, never guessed."""
     if version != VERSION:
         raise JournalVersion(
             f"an event of version {version} was found on a board; this chargehand reads {VERSION}: "
@@ -304,5 +304,5 @@ def decode_board(data: bytes, version: int = VERSION) -> BoardEvent:
         )
     try:
         return _decoder.decode(data)
-    except Exception as error:  # bytes that are not ours can fail in any way
+    except Exception as error:  # foreign bytes can raise anything
         raise JournalDamaged(f"an event of a board cannot be read: {error}") from error

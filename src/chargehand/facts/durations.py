@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: 90s, 5m, 1h30m."""
+"""Durations as people write them: 90s, 5m, 1h30m."""
 
 import re
 from datetime import timedelta
@@ -11,7 +11,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 
 
 def length_of(text: str) -> timedelta:
-    """The length of time that a text such as 90s, 5m or 1h30m names; never zero."""
+    """The duration in a text such as 90s, 5m or 1h30m; never zero."""
     written = text.strip().lower().replace(" ", "")
     parts = _PART.findall(written)
     if not parts or "".join(number + unit for number, unit in parts) != written:
@@ -28,7 +28,7 @@ def length_of(text: str) -> timedelta:
 
 
 def shown_length(length: timedelta) -> str:
-    """A length of time in a few characters: 0.4s, 12s, 3m05s, 2h07m, 5d."""
+    """A duration in a few characters: 0.4s, 12s, 3m05s, 2h07m, 5d."""
     seconds = length.total_seconds()
     if seconds < 9.95:
         return f"{seconds:.1f}s"

@@ -21,17 +21,17 @@ from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.value import Value
 
-#: of the events below; stored with each of them
+#: version of the events below; stored with each of them
 VERSION = 1
 
 
 class Effect(StrEnum):
     """Whether a step may run twice."""
 
-    PURE = "pure"  #: nothing outside changes; run again freely
-    IDEMPOTENT = "idempotent"  #: twice is the same as once; run again freely
-    KEYED = "keyed"  #: takes an idempotency key; run again with the same one
-    ONCE = "once"  #: never run again by us; in doubt, a person is asked
+    PURE = "pure"  #: changes nothing outside; may run again
+    IDEMPOTENT = "idempotent"  #: running it twice has the same effect as once; may run again
+    KEYED = "keyed"  #: takes an idempotency key; may run again with the same key
+    ONCE = "once"  #: chargehand never runs it again; in doubt, it asks a person
 
 
 class RunStatus(StrEnum):
@@ -46,8 +46,8 @@ class RunStatus(StrEnum):
 class RetryHow(StrEnum):
     """In which way a task is tried again."""
 
-    AGAIN = "again"  #: same task, same worker kind, finished steps are kept
-    AFRESH = "afresh"  #: same task, but its steps run anew: what it found led to a wrong result
+    AGAIN = "again"  #: same task, finished steps are kept
+    AFRESH = "afresh"  #: same task, but all steps run again: they led to a wrong result
     REWRITTEN = "rewritten"  #: a rewritten task
     ELSEWHERE = "elsewhere"  #: by another worker, if there is one
 
@@ -69,11 +69,11 @@ class Approach(StrEnum):
 
 
 class Pace(Struct, frozen=True, gc=False):
-    """How long attempts of one worker took: what the next plan's estimates are made of."""
+    """How long attempts of one worker took; later runs estimate durations from this."""
 
     count: int
     mean: timedelta
-    #: the fastest of all; None: not known
+    #: duration of the fastest attempt; None: not known
     least: timedelta | None = None
 
 
@@ -100,9 +100,9 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     run: str
     request: str
     limits: Limits
-    #: from which all jitter of this run is drawn
+    #: seed of all random jitter of this run
     seed: int
-    #: version of the decisions that this run is led by
+    #: version of the scheduling rules of this run
     rules: int
     #: digest of the roster
     crew: str
@@ -112,9 +112,9 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     parent: str = ""
     depth: int = 0
     namespace: str = ""
-    #: by worker: short digests of what it is made of, and its models by name; empty: not kept
+    #: by worker: short digests of its parts, and the names of its models; empty: not recorded
     members: dict[str, dict[str, str]] = {}
-    #: what was known of each worker's pace; kept here so that replay ranks tasks alike
+    #: known pace of each worker; recorded so that a replay ranks tasks in the same way
     paces: dict[str, Pace] = {}
     approach: Approach = Approach.GIVEN
     #: when routing: the worker for a request that clearly fits no other
@@ -123,9 +123,9 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     answers: bool = False
     #: whether the answer is drafted from finished tasks while the last tasks are still running
     drafts: bool = False
-    #: whether a model rewrites a task that failed for what it says
+    #: whether a model rewrites a task whose failure may be due to its description
     refines: bool = False
-    #: JSON schema of the answer that is wanted
+    #: requested JSON schema of the answer
     shape: dict[str, Any] | None = None
     #: the run that this request follows up on
     after: str = ""
@@ -135,27 +135,27 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     taint: tuple[str, ...] = ()
     #: the run whose results are reused where their inputs have not changed
     reuses: str = ""
-    #: of a fork: the number of the event of the run it `reuses` that it starts from
+    #: in a fork: the number of the event of the run it `reuses` that it starts from
     fork_seq: int = 0
-    #: of a fork: the tasks whose results are taken over, whatever their keys
+    #: in a fork: the tasks whose results are taken over, whatever their keys
     keeps: tuple[str, ...] = ()
-    #: of a fork: the tasks that go on after the steps that they had done by then
+    #: in a fork: the tasks that continue after the steps that were finished at that event
     continues: tuple[str, ...] = ()
-    #: what is done when a task fails, by worker; under the empty name: for all who have none
+    #: failure policies by worker; under the empty name: the policy for all other workers
     policies: dict[str, OnFailure] = {}
     #: whether tasks that ask for it get a second attempt when the first takes far too long
     hedges: bool = False
-    #: where its crew comes from, as the command line finds it again
+    #: where the crew comes from, so that the command line can load it again
     source: dict[str, Any] = {}
-    #: whether a person is asked when nothing is left to spend; else the work is stopped
+    #: whether a person is asked when the budget is used up; otherwise the work is stopped
     asks_budget: bool = False
-    #: whether a person is asked when no plan can be made of the request
+    #: whether a person is asked if the request is too unclear for a plan
     clarifies: bool = False
     #: whether a person approves the plan, and every change of it, before it is carried out
     reviews: bool = False
-    #: the workers that its plan may name; empty: all of the roster
+    #: the workers that the plan may name; empty: all on the roster
     workers: tuple[str, ...] = ()
-    #: the agent of a pool who gives out its tasks; empty: a supervisor
+    #: in a pool: the agent that assigns the tasks; empty: a supervisor
     by: str = ""
 
 
@@ -164,11 +164,11 @@ class RunLed(StoredEvent, frozen=True, kw_only=True):
 
     node: str
     epoch: int
-    #: how long failed tasks wait while it leads; None: the usual
+    #: the wait before retries while this process leads; None: the usual one
     retry: RetryPolicy | None = None
-    #: digest of its roster, if that had changed and a person accepted it; it then counts as the run's own
+    #: digest of the roster, if it had changed and a person accepted it; from then on, it is the run's roster
     crew: str = ""
-    #: the same: by worker, what it is made of, as in `RunRequested`
+    #: likewise: as `members` in `RunRequested`
     members: dict[str, dict[str, str]] = {}
 
 
@@ -205,21 +205,21 @@ class PlanAmended(StoredEvent, frozen=True, kw_only=True):
     added: tuple[Task, ...] = ()
     removed: tuple[str, ...] = ()
     reason: str = ""
-    #: tasks that came to nothing, and that the added ones make up for
+    #: failed or skipped tasks that the added tasks replace
     replaced: tuple[str, ...] = ()
-    #: the next step of a plan that is made step by step; no re-planning, and not counted as such
+    #: it adds the next step of a plan that is made step by step; it does not count as a re-plan
     is_step: bool = False
-    #: a person wanted it; not counted as re-planning either
+    #: a person asked for it; it does not count as a re-plan either
     is_steered: bool = False
     #: untrusted sources that its author had read; they taint all results of the added tasks
     taint: tuple[str, ...] = ()
 
 
 class ItemsListed(StoredEvent, frozen=True, kw_only=True):
-    """Items that a task with `for_each` is done for. Many items take several of these events."""
+    """Items of a task with `for_each`. Many items take several of these events."""
 
     task: str
-    #: the index of the first of them; 0 begins the list
+    #: index of the first of these items; 0 starts the list again
     first: int
     items: tuple[Value, ...]
 
@@ -229,7 +229,7 @@ class TaskRewritten(StoredEvent, frozen=True, kw_only=True):
 
     task: str
     description: str
-    #: the one that failed
+    #: the attempt that failed
     attempt: int
     #: untrusted sources that the author of the new description had read
     taint: tuple[str, ...] = ()
@@ -241,9 +241,9 @@ class AttemptStarted(StoredEvent, frozen=True, kw_only=True):
     task: str
     attempt: int
     worker: str
-    #: why this task and this worker now
+    #: why this task and this worker were chosen now
     why: str = ""
-    #: of the worker, if it is not as it was when the run began: its attempts are a lineage of their own
+    #: version of the worker if it has changed since the run began; its attempts do not continue from earlier steps
     version: str = ""
 
 
@@ -253,9 +253,9 @@ class AttemptFinished(StoredEvent, frozen=True, kw_only=True):
     task: str
     attempt: int
     outcome: Outcome
-    #: of everything the result depends on, if a later run may reuse it
+    #: digest of everything that the result depends on, if a later run may reuse the result
     key: str = ""
-    #: the run whose result it is
+    #: the run from which the result was reused; empty: it is new
     reused: str = ""
 
 
@@ -265,7 +265,7 @@ class AttemptLost(StoredEvent, frozen=True, kw_only=True):
     task: str
     attempt: int
     reason: str
-    #: untrusted sources that it had read, and so may speak from the reason
+    #: untrusted sources that it had read and that the reason may derive from
     taint: tuple[str, ...] = ()
 
 
@@ -306,7 +306,7 @@ class AttemptWentOn(StoredEvent, frozen=True, kw_only=True):
 
 
 class ResultRefused(StoredEvent, frozen=True, kw_only=True):
-    """An attempt reported that no longer held the task. This changes nothing."""
+    """A result came from an attempt that no longer held the task. It changes nothing."""
 
     task: str
     attempt: int
@@ -318,11 +318,11 @@ class RetryPlanned(StoredEvent, frozen=True, kw_only=True):
     """A failed task will be retried at `due_at`. It holds no slot until then."""
 
     task: str
-    #: the one that failed
+    #: the attempt that failed
     attempt: int
     due_at: datetime
     how: RetryHow = RetryHow.AGAIN
-    #: the one who has it from now on; empty: as before
+    #: the worker that has the task from now on; empty: no change
     worker: str = ""
 
 
@@ -347,7 +347,7 @@ class PersonAsked(StoredEvent, frozen=True, kw_only=True):
     """
 
     task: str
-    #: the one that failed; 0 if none did
+    #: the attempt that failed; 0: none did
     attempt: int
     question: Question
 
@@ -357,7 +357,7 @@ class TaskFailed(StoredEvent, frozen=True, kw_only=True):
 
     task: str
     cause: Failed
-    #: what happens to dependent tasks: they are skipped, they run without it, or the run stops
+    #: what happens to dependent tasks: they are skipped, they run without its result, or the run stops
     then: Recourse = Recourse.FAIL
 
 
@@ -380,7 +380,7 @@ class StartMissed(StoredEvent, frozen=True, kw_only=True):
     """A task that has not started can no longer meet its deadline: it is not started."""
 
     task: str
-    #: the one that would have been next
+    #: the attempt that would have been next
     attempt: int
 
 
@@ -398,7 +398,7 @@ class QuestionExpired(StoredEvent, frozen=True, kw_only=True):
 
     question: str
     task: str
-    #: why the run did not wait for a person; empty: its patience ran out
+    #: why the run did not wait for a person; empty: the time for an answer ran out
     why: str = ""
 
 
@@ -408,14 +408,14 @@ class StepStarted(StoredEvent, frozen=True, kw_only=True):
     task: str
     attempt: int
     name: str
-    #: among the steps of this name in this attempt
+    #: number among the steps of this name in this attempt
     ordinal: int
     effect: Effect
-    #: the same for the same call of this task, whatever the attempt
+    #: idempotency key: the same for the same call of this task in every attempt
     key: str
-    #: of the step's arguments
+    #: digest of the step's arguments
     digest: str
-    #: what it was given, or as much of it as a reader of the trace needs
+    #: its arguments, or as much of them as the trace needs
     about: Value = Value()
     #: the most that it can cost, in a run with a budget
     reserve: Usage = NO_USAGE
@@ -486,11 +486,11 @@ class RunSteered(StoredEvent, frozen=True, kw_only=True):
 
 
 class RunReleased(StoredEvent, frozen=True, kw_only=True):
-    """The process that led the run has stopped gently and released it."""
+    """The process that led the run has shut down normally and released the run."""
 
     node: str
     reason: str = ""
-    #: it is not begun before a person resumes it: those who tried have died
+    #: the run is parked until a person resumes it, because it crashed the processes that led it
     is_parked: bool = False
 
 
@@ -501,7 +501,7 @@ class RunFinished(StoredEvent, frozen=True, kw_only=True):
     reason: str = ""
     #: required tasks that are not done
     missing: tuple[str, ...] = ()
-    #: by worker
+    #: by worker: how long its attempts in this run took
     paces: dict[str, Pace] = {}
 
 
@@ -548,7 +548,7 @@ Event: TypeAlias = (
 
 KINDS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
-#: from a version to the next; empty until VERSION is 2
+#: by version: upgrades an event to the next version; empty until VERSION is 2
 _UPGRADES: dict[int, Callable[[bytes], bytes]] = {}
 
 _encoder = msgspec.json.Encoder()
@@ -556,7 +556,7 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def tasks_added_by(event: PlanAdopted | TaskAdded | PlanAmended) -> Sequence[Task]:
-    """The tasks that this brings into the plan."""
+    """The tasks that this event adds to the plan."""
     match event:
         case PlanAdopted():
             return event.plan.tasks
@@ -572,7 +572,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(data: bytes, version: int = VERSION) -> Event:
-    """The event in these bytes. What is not known is refused, never guessed."""
+    """The event in these bytes. Unknown versions and kinds are refused, never guessed."""
     if version > VERSION or version < 1:
         raise JournalVersion(
             f"an event of version {version} was found; this chargehand reads 1 to {VERSION}: "
@@ -584,9 +584,9 @@ def decode(data: bytes, version: int = VERSION) -> Event:
         try:
             return _decoder.decode(data)
         except UsageError:
-            with reading():  # it came in when a bound was wider, or was none
+            with reading():  # it was stored when a bound was wider or did not exist
                 return _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise JournalDamaged(f"an event cannot be read: {error}") from error
-    except Exception as error:  # the checks of Limits and the like, met by bytes that are not ours
+    except Exception as error:  # foreign bytes can fail in checks such as those of `Limits`
         raise JournalDamaged(f"an event holds what no event can hold: {error}") from error

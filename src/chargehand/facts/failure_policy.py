@@ -1,4 +1,4 @@
-"""What is to be done when a task fails, as data: one step for each failure, then how it ends."""
+"""Failure policies: what happens when a task fails, as a list of steps."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -15,49 +15,49 @@ from chargehand.facts.argument_checks import (
 )
 from chargehand.facts.outcome import ErrorClass, Failed
 
-#: what a person who is asked about a failed task may say
+#: answers to the question about a failed task
 TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP = "try again", "go on without it", "give up"
 
-#: what such a question is about
+#: `Question.about` of a question about a failed task
 ABOUT_FAILURE = "failure"
 
-#: of a budget: ask a person when it is used up
+#: value of `on_budget`: ask a person when the budget is used up
 ASK = "ask"
-#: what a person who is asked about a budget may say; the second with an amount behind a colon
+#: answers to the question about the budget; the second is followed by a colon and an amount
 STOP, RAISE_TO = "stop", "raise to"
 
-#: what such a question is about
+#: `Question.about` of a question about the budget
 ABOUT_BUDGET = "budget"
 
 
 class Recourse(StrEnum):
-    """What may be done about a failure."""
+    """What can be done about a failure."""
 
     AGAIN = "again"  #: the same worker tries again
-    ELSEWHERE = "elsewhere"  #: another with the skill, or, as `elsewhere:bob`, the worker named
-    REWRITTEN = "rewritten"  #: a model says better what is to be done, then it is tried again
-    ASK = "ask"  #: a person decides; until then it holds no place
-    WITHOUT = "without"  #: given up; what needs it runs all the same and is told what is missing
-    FAIL = "fail"  #: given up, and with it what needs it
-    FAIL_RUN = "fail_run"  #: given up, and the run stops: its answer is made of what there is
+    ELSEWHERE = "elsewhere"  #: another worker with the skill; with `elsewhere:bob`, that worker
+    REWRITTEN = "rewritten"  #: a model rewrites the description, then the task is tried again
+    ASK = "ask"  #: a person decides; until then, the task holds no slot
+    WITHOUT = "without"  #: the task fails; tasks that need it run without its result
+    FAIL = "fail"  #: the task fails, and tasks that need it are skipped
+    FAIL_RUN = "fail_run"  #: the task fails and stops the run; the answer uses the results so far
 
     @property
     def is_try(self) -> bool:
-        """Whether the task is tried once more, without asking anybody."""
+        """Whether the task is retried without asking a person."""
         return self in (Recourse.AGAIN, Recourse.ELSEWHERE, Recourse.REWRITTEN)
 
 
 class FailureStep(Struct, frozen=True):
-    """One entry of a policy, taken apart."""
+    """One step of a policy, parsed."""
 
     recourse: Recourse
-    #: of `elsewhere:bob`
+    #: the worker in `elsewhere:bob`; else empty
     worker: str = ""
 
     def leads_away(self, by: str, *, to_others: bool) -> bool:
-        """Whether it hands a task that this worker failed at to another one.
+        """Whether it gives a task that worker `by` failed at to another worker.
 
-        `to_others`: somebody else has the skill that the task asks for, and has not tried.
+        `to_others`: the task asks for a skill, and `by` failed at it for the first time.
         """
         if self.recourse is not Recourse.ELSEWHERE:
             return False
@@ -84,7 +84,7 @@ class OnFailure(
 
     steps: Sequence[str] = ("fail",)
     kinds: Mapping[str, Sequence[str]] = {}
-    #: how long a person who is asked has time; then it is given up. None: as long as the run may
+    #: how long to wait for a person's answer before the task fails; None: as long as the run lasts
     patience: SpanOrNone = usually(None)
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class OnFailure(
         count = sum(self._list_of(each) == self._list_of(kind) for each in before)
         step = steps[min(count, len(steps) - 1)]
         if failure.is_final:
-            # Whoever failed would fail again; another worker, with another model, may not.
+            # The same worker would fail again; another worker with another model may not.
             step = next(
                 (each for each in steps[count:] if each.leads_away(by, to_others=to_others)), step
             )
@@ -118,7 +118,7 @@ class OnFailure(
             is_fit = step.recourse is not Recourse.ASK or kind is not ErrorClass.CANCELLED
             return step if is_fit else self.ending(kind)
         if count >= len(steps):
-            return _FAIL  # the list is used up, and it ended with a try
+            return _FAIL  # the list is used up, and its last step was a try
         is_over = kind is ErrorClass.CANCELLED or (
             failure.is_final and not step.leads_away(by, to_others=to_others)
         )
@@ -145,7 +145,7 @@ class OnFailure(
 
     @property
     def hands_to_anybody(self) -> bool:
-        """Whether it hands a task to another worker without naming one."""
+        """Whether it gives a task to another worker without naming one."""
         return Recourse.ELSEWHERE in (*self.steps, *(s for own in self.kinds.values() for s in own))
 
     def words(self) -> str:
@@ -165,7 +165,7 @@ class OnFailure(
 
 
 def on_failure_of(given: "OnFailure | Sequence[str] | None") -> OnFailure | None:
-    """The policy that was given, maybe as the list of its steps alone."""
+    """The given policy; a list of steps becomes a policy."""
     return given if given is None or isinstance(given, OnFailure) else OnFailure(given)
 
 
@@ -203,7 +203,7 @@ def _checked(name: str, steps: Sequence[str]) -> tuple[str, ...]:
 
 
 def _listed(given: object) -> Sequence[object]:
-    """What was given as a list; of what is none, a list that holds no text."""
+    """The argument if it is a list; else a list without texts, which the caller refuses."""
     return given if isinstance(given, Sequence) else (None,)
 
 

@@ -1,4 +1,4 @@
-"""What the status of an HTTP answer says about a call that failed."""
+"""HTTP statuses of failed calls, by meaning."""
 
 from http import HTTPStatus
 
@@ -6,12 +6,12 @@ TOO_SLOW = frozenset({408, 504, 524})
 #: rate limited, too early, overloaded
 BUSY = frozenset({425, 429, 529})
 DENIED = frozenset({401, 403, 407})
-#: the account has nothing left
+#: the account has no credit left
 UNPAID = HTTPStatus.PAYMENT_REQUIRED
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status in an exception, wherever its package puts that; None: it has none."""
+    """The HTTP status of an exception, in any of the usual attributes; None: it has none."""
     for holder in (getattr(error, "response", None), error):
         for name in ("status_code", "status"):
             status = getattr(holder, name, None)

@@ -1,7 +1,7 @@
-"""Checks against JSON Schemas that come from outside: nothing is fetched, and every pattern takes linear time.
+"""Validation with JSON Schemas from outside: nothing is fetched, and every pattern takes linear time.
 
-Plans, callers and MCP clients bring schemas. The one engine behind all of them must not be held up
-by a regular expression, nor be sent to an address.
+Plans, callers and MCP clients pass schemas. A schema must not block the process with a slow regular
+expression, nor make it fetch an address.
 """
 
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ import msgspec
 from chargehand.errors import UsageError
 from chargehand.facts.value import canonical
 
-#: in one schema; each may take some megabytes once it is compiled
+#: patterns in one schema; each may take some megabytes when compiled
 MOST_PATTERNS = 200
-#: characters of a text that is held against a pattern
+#: characters of a text that is matched against a pattern
 LONGEST_MATCHED = 1_000_000
 _REFERENCES = ("$ref", "$dynamicRef")
-#: references that may be followed for a small value; ten more for each value in a larger one
+#: references that may be followed in one validation, plus ten for each value in the JSON
 _FOLLOWED = 10_000
 
 _left: ContextVar[int] = ContextVar("references_left")
 
 
 def fault_of(schema: object) -> str | None:
-    """What is wrong with a schema, so that nothing could be checked against it; None: nothing is."""
+    """What is wrong with a schema; None if values can be validated against it."""
     try:
         _validator(canonical(schema))
     except UsageError as error:
@@ -35,7 +35,7 @@ def fault_of(schema: object) -> str | None:
 
 
 def faults_against(schema: dict[str, Any], value: object) -> list[str]:
-    """Where JSON does not fit a schema, in words. Raises `UsageError` for a schema that is faulty itself."""
+    """Where JSON does not fit a schema, in words. Raises `UsageError` if the schema itself is invalid."""
     validator = _validator(canonical(schema))
     before = _left.set(_FOLLOWED + 10 * _size_of(value))
     try:
@@ -50,7 +50,7 @@ def faults_against(schema: dict[str, Any], value: object) -> list[str]:
 
 
 def _size_of(value: object) -> int:
-    """How many values there are in a value."""
+    """The number of values in a JSON value, itself included."""
     size, waiting = 0, [value]
     while waiting:
         each = waiting.pop()
@@ -72,7 +72,7 @@ def _validator(encoded: bytes) -> Any:
 
     kind, schema = _kind(), msgspec.json.decode(encoded)
     try:
-        kind.check_schema(schema, format_checker=None)  # Python's own `re` is not asked
+        kind.check_schema(schema, format_checker=None)  # does not check patterns with `re`
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
         parts = list(_parts(schema, resolver))
     except SchemaError as error:
@@ -92,12 +92,12 @@ def _validator(encoded: bytes) -> Any:
             "together; use additionalProperties instead"
         )
     for part in parts:
-        part.pop("$schema", None)  # it would have this part checked by another class than ours
+        part.pop("$schema", None)  # it would make jsonschema use another validator class
     return kind(schema, registry=Registry())
 
 
 def _parts(schema: object, resolver: Any) -> Iterator[dict[str, Any]]:
-    """All schemas within a schema, and all that they refer to. Raises `UsageError` for a reference to elsewhere."""
+    """All subschemas of a schema, and all that they refer to. Raises `UsageError` for an external reference."""
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
@@ -118,7 +118,7 @@ def _parts(schema: object, resolver: Any) -> Iterator[dict[str, Any]]:
                 continue
             try:
                 found = within.lookup(part[keyword])
-            except (Unresolvable, ValueError):  # ValueError: no address at all
+            except (Unresolvable, ValueError):  # ValueError: it is no valid URI
                 raise UsageError(
                     f"{keyword}={part[keyword]!r} is not in the schema itself, and nothing is fetched; "
                     "write what it means under $defs and refer to that"
@@ -126,14 +126,14 @@ def _parts(schema: object, resolver: Any) -> Iterator[dict[str, Any]]:
             if not isinstance(found.contents, (dict, bool)):
                 raise UsageError(f"{keyword}={part[keyword]!r} refers to what is no schema")
             if id(found.contents) not in seen:
-                # It may lie where schemas do not usually lie, and was not looked at there.
+                # It may be in a place where `check_schema` does not look for schemas.
                 _kind().check_schema(found.contents, format_checker=None)
             waiting.append((found.contents, found.resolver))
 
 
 @lru_cache(maxsize=1024)
 def _linear(pattern: str) -> Any:
-    """The pattern, compiled by an engine whose time grows with the length of the text, and no faster."""
+    """The pattern, compiled by an engine that matches in linear time."""
     from pydantic_core import SchemaError, SchemaValidator, core_schema
 
     try:
@@ -193,7 +193,7 @@ def _kind() -> Any:
 
     def counted(follow: Any) -> Any:
         def reference(validator: Any, ref: str, value: object, schema: object) -> Iterator[Any]:
-            # Definitions that each refer twice to the next would be followed 2**n times.
+            # n definitions that each refer twice to the next one would be followed 2**n times.
             left = _left.get(_FOLLOWED)
             if left <= 0:
                 raise UsageError("the schema refers to itself too often; make it simpler")

@@ -1,4 +1,4 @@
-"""How much a run, or one task of it, may take. Nothing is infinite by accident."""
+"""Caps on what a run or a task may use. Nothing is unlimited by accident."""
 
 from datetime import timedelta
 
@@ -34,18 +34,18 @@ class Limits(
     money: float | None = None
     tokens: int | None = None
     calls: int | None = None
-    #: from the request on, waiting for people included
+    #: counted from the request; waiting for people counts too
     deadline: SpanOrNone = usually(None)
-    #: without a deadline: time in which something could run, waiting for people not counted
+    #: without a deadline: time in which something could run; waiting for people does not count
     active: Span = usually(timedelta(hours=1))
     tasks: int = 200
     #: of all tasks with `for_each` together; items do not count as tasks
     items: int = 10_000
     #: levels of supervisors, this one included. None: `USUAL_DEPTH`; in a nested supervisor, what the levels above allow
     depth: int | None = None
-    #: tries of one task that count: failures, not lost workers and preemptions
+    #: tries of one task; lost attempts and preemptions do not count
     attempts: int = 3
-    #: lost workers and preemptions of one task
+    #: lost attempts and preemptions of one task in a row, without a finished step between them
     losses: int = 10
     replans: int = 3
     #: model calls of one task, over all its tries with one worker
@@ -81,7 +81,7 @@ class Limits(
 
 
 def tightened(own: Limits, **wanted: float | None) -> Limits:
-    """These limits, and tighter ones where a client wants them; never wider."""
+    """These limits, lowered where a client asks for less; never raised."""
     tighter = {
         name: value if (cap := getattr(own, name)) is None else min(cap, value)
         for name, value in wanted.items()
@@ -101,7 +101,7 @@ class TaskLimits(
     """Caps of one task; None means the cap of the run."""
 
     attempts: int | None = None
-    #: of one attempt
+    #: time that one attempt may take
     timeout: SpanOrNone = usually(None)
     turns: int | None = None
     money: float | None = None
@@ -118,7 +118,7 @@ class TaskLimits(
 
 
 def has_caps(limits: Limits | TaskLimits) -> bool:
-    """Whether anything that can be spent is limited."""
+    """Whether money, tokens or calls are limited."""
     return limits.money is not None or limits.tokens is not None or limits.calls is not None
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a run's questions when the caller does not, or cannot, answer them."""
+"""What happens to the questions of a run if the caller does not, or cannot, answer them."""
 
 from enum import StrEnum
 
@@ -9,9 +9,9 @@ from chargehand.facts.argument_checks import one_of
 
 
 class OnQuestion(StrEnum):
-    """What `on_question` may say."""
+    """The values of `on_question`."""
 
-    WAIT = "wait"  #: the run waits for an answer, from whatever process
+    WAIT = "wait"  #: the run waits for an answer, which any process can give
     RETURN = (
         "return"  #: once only questions are left, the caller gets the open run; it can be resumed
     )
@@ -22,25 +22,25 @@ class OnQuestion(StrEnum):
 
 
 class Asking(Struct, frozen=True, kw_only=True):
-    """How the questions of one run are treated while it is led here, as its caller chose."""
+    """How questions of a run are handled while this process leads it."""
 
     mode: OnQuestion = OnQuestion.WAIT
-    #: whether an answer may come at all: False where nobody is there and the caller chose nothing
+    #: whether an answer can come: False if there is no person to ask and the caller chose nothing
     can_ask: bool = True
-    #: whether the supervisor's model answers first
+    #: whether the supervisor's model tries to answer first
     by_model: bool = False
-    #: nobody chose the mode, so a question that waits for a set time is given that time
+    #: the caller chose no mode, so a question with a time limit may wait for that time
     is_default: bool = False
-    #: with `fail`: what else the caller could do, in words
+    #: with `fail`: what the caller can do instead, in words
     why: str = ""
-    #: whether the run may go on with workers that have changed
+    #: whether the run may continue with workers that have changed
     accepts: bool = False
-    #: what becomes of a run whose provider stays away for longer than anybody is patient
+    #: what happens to a run whose model provider is unavailable for too long
     on_outage: OnQuestion = OnQuestion.WAIT
 
     @property
     def below(self) -> "Asking":
-        """The same for a run nested in this one: it never returns by itself."""
+        """The same for a run nested in this one: it waits instead of returning."""
         returns = OnQuestion.RETURN
         return replace(
             self,
@@ -53,5 +53,5 @@ WAITING = Asking()
 
 
 def on_question_of(given: "OnQuestion | str") -> OnQuestion:
-    """What was chosen. Raises `UsageError` for anything else."""
+    """The value as an `OnQuestion`. Raises `UsageError` if it is none."""
     return one_of(given, OnQuestion, "on_question")

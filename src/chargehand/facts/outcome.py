@@ -1,4 +1,4 @@
-"""What came of an attempt. Failure is a value like any other."""
+"""Outcomes of attempts. A failure is a value like any other outcome."""
 
 import errno
 import re
@@ -30,20 +30,20 @@ from chargehand.facts.http_statuses import BUSY, DENIED, TOO_SLOW, UNPAID, statu
 from chargehand.facts.json_schema import faults_against
 from chargehand.facts.value import Value, plain
 
-#: characters of what an exception says; the rest is cut off
+#: characters of an exception's message; the rest is cut off
 MOST_WORDS = 20_000
-#: exceptions that led to one another whose stacks are told
+#: exceptions in a chain of causes whose stack traces are kept
 MOST_CAUSES = 50
 
 
 class ErrorClass(StrEnum):
     """Why something failed. The class decides whether the task is retried."""
 
-    NETWORK = "network"  #: the other side was not reached; backs off, tries again
-    TIMEOUT = "timeout"  #: it took too long; backs off, tries again
-    RESOURCE = "resource"  #: rate limit, quota, memory, disk; backs off, tries again
-    LOGIC = "logic"  #: bad input, bad output, refusal, a bug; tried again, rewritten if possible
-    DENIED = "denied"  #: not allowed: 401, 403, policy, no sandbox; never tried again
+    NETWORK = "network"  #: the other side could not be reached; retried after a wait
+    TIMEOUT = "timeout"  #: it took too long; retried after a wait
+    RESOURCE = "resource"  #: rate limit, quota, memory, disk; retried after a wait
+    LOGIC = "logic"  #: bad input, bad output, refusal, a bug; retried, with a rewritten task if possible
+    DENIED = "denied"  #: not allowed: 401, 403, policy, no sandbox; never retried
     CANCELLED = "cancelled"  #: a person or the caller stopped it; never retried
 
     @property
@@ -63,10 +63,10 @@ class Usage(
     """What was spent: calls, tokens and money."""
 
     calls: int = 0
-    #: all that was sent, cached or not
+    #: all tokens that were sent, cached or not
     tokens_in: int = 0
     tokens_out: int = 0
-    #: tokens of those sent that the provider had in its prompt cache
+    #: sent tokens that the provider had in its prompt cache
     cache_read: int = 0
     cache_written: int = 0
     money: float = 0.0
@@ -88,16 +88,16 @@ class Usage(
 
 
 NO_USAGE = Usage()
-#: what a call may cost where nothing is limited
+#: the reservation for a call if nothing is limited
 ONE_CALL = Usage(calls=1)
-#: what a number begins with: perhaps a sign, a currency or a bracket before its digits
+#: the start of a number: digits, perhaps after a sign, a currency symbol or a bracket
 _NUMBER = re.compile(r"[^\w]*\d")
-#: the largest number of which every JSON reader knows all digits
+#: the largest number that every JSON reader reads exactly
 MOST_TOLD = 2**53
 
 
 def why_untrue(usage: Usage) -> str | None:
-    """Why nobody can have spent this; None if it may be true. Events from before this was asked may hold such."""
+    """Why this usage is impossible; None if it is possible. Events from before this check may hold impossible usage."""
     for name in usage.__struct_fields__:
         amount = getattr(usage, name)
         if not 0 <= amount <= MOST_TOLD:  # NaN is not, either
@@ -112,13 +112,13 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
     text: str
     #: what kind of question: plain, approval, in_doubt, failure, budget, plan
     about: str = "plain"
-    #: empty: any text will do
+    #: empty: any text is an answer
     choices: tuple[str, ...] = ()
-    #: the choice that may be followed by a colon and JSON
+    #: the answer that is followed by a colon and JSON
     telling: str = ""
-    #: taken if no answer comes within `patience`; None: the task fails then
+    #: used if no answer comes within `patience`; None: the task fails then
     default: str | None = None
-    #: None: waits as long as the run may
+    #: None: waits as long as the run lasts
     patience: SpanOrNone = usually(None)
     evidence: Value = Value()
     #: JSON schema of what may follow `telling`; empty: any JSON
@@ -141,20 +141,20 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         return self.objection(text) is None
 
     def as_spelled(self, text: str) -> str:
-        """The choice that this text means, as the question spells it; any other text as it is."""
+        """The choice that this text means, as the question spells it; any other text is returned unchanged."""
         meant = [each for each in self.choices if each.casefold() == text.strip().casefold()]
         return meant[0] if len(meant) == 1 else text
 
     @property
     def is_numbered(self) -> bool:
-        """Whether a choice may be named by its place in the list: not if any choice begins with a number.
+        """Whether a choice may be given by its position in the list: not if any choice begins with a number.
 
-        Of the choices 10, 5 and 1, nobody could tell whether `1` means the first or the last.
+        With the choices 10, 5 and 1, `1` could mean the first or the last.
         """
         return not any(_NUMBER.match(each) for each in self.choices)
 
     def choice_at(self, number: int) -> str | None:
-        """The choice at this place, counted from 1; None if there is none, or if choices are not numbered."""
+        """The choice at this position, counted from 1; None if there is none, or if choices are not numbered."""
         return (
             self.choices[number - 1]
             if self.is_numbered and 1 <= number <= len(self.choices)
@@ -162,14 +162,14 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         )
 
     def objection(self, text: str) -> str | None:
-        """Why this text does not answer the question, to be said after the text; None if it does."""
+        """Why this text does not answer the question, in words that follow the text; None if it does."""
         if not self.choices or text in self.choices:
             return None
         if not self.telling or not text.startswith(f"{self.telling}:"):
             return "is none of the choices"
         try:
             told = self.told(text)
-        except (ValueError, RecursionError) as error:  # of JSON that is none, or nested too deeply
+        except (ValueError, RecursionError) as error:  # invalid JSON, or nested too deeply
             return f"has no JSON after {self.telling!r} ({error})"
         if self.about == "budget":
             return self._why_no_budget(told)
@@ -181,11 +181,11 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         try:
             faults = faults_against(self.shape, told)
         except UsageError:
-            return None  # the schema of a foreign tool may be faulty itself; the tool judges
+            return None  # the schema of an external tool may be invalid; the tool then checks
         return f"does not fit the tool ({'; '.join(faults)})" if faults else None
 
     def _why_no_budget(self, told: object) -> str | None:
-        """Why a budget cannot be raised to that; of money any part will do, of all else whole numbers."""
+        """Why the budget cannot be raised to this amount; only money need not be a whole number."""
         if isinstance(told, bool) or not isinstance(told, (int, float)):
             return "is not an amount"
         if not 0 < told <= MOST_TOLD:
@@ -216,7 +216,7 @@ class Done(
     value: Value = Value()
     #: what was spent: no amount below 0 or above 2**53, or the attempt fails
     usage: Usage = NO_USAGE
-    #: what is missing from it, of a task that was done in part
+    #: what is missing from a partial result
     gaps: tuple[str, ...] = ()
 
 
@@ -239,9 +239,9 @@ class Failed(
     stack: str = ""
     retry_after: SpanOrNone = usually(None)
     usage: Usage = NO_USAGE
-    #: the same worker would fail again, so it gets no retry
+    #: the same worker would fail again, so it does not retry
     is_final: bool = False
-    #: untrusted sources that its words may derive from
+    #: untrusted sources that its message may derive from
     taint: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -287,10 +287,10 @@ class NeedsInput(
 
 
 class Parked(BaseException):
-    """Ends an attempt that would have to wait long for somebody who cannot be called now.
+    """Ends an attempt that would have to wait long for a model provider.
 
-    No `Exception`, so that a worker's own `except Exception` does not swallow it. Whoever led it to
-    this place leads it there again when the wait is over; no try is counted.
+    It is not an `Exception`, so that a worker's own `except Exception` does not swallow it. The task gets
+    another attempt when the wait is over, which continues from the recorded steps; no try is counted.
     """
 
     def __init__(self, wait: timedelta, why: str, *, is_long: bool = False) -> None:
@@ -308,10 +308,10 @@ NOTHING_DONE = Done()
 
 
 def tainted(said: Said, sources: tuple[str, ...]) -> Said:
-    """The same outcome, said to derive from these untrusted sources too: its result, its words, its question.
+    """The same outcome with these untrusted sources added to the taint of its result, message or question.
 
-    Whatever an attempt or a step leaves behind goes through here, so that no text loses its taint
-    because it travels as a failure and not as a result.
+    All outcomes of attempts and steps pass through here, so that no text loses its taint because it is part of
+    a failure and not of a result.
     """
     if not sources:
         return said
@@ -327,13 +327,13 @@ def tainted(said: Said, sources: tuple[str, ...]) -> Said:
             return said
 
 
-#: too many open files, threads or processes, or no memory: nothing is broken, and it may pass
+#: too many open files, threads or processes, or no memory: a temporary shortage
 SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-#: the disk is full, or the user's share of it
+#: the disk is full, or the user's quota is used up
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
-# Exceptions of other packages, known by their names or those of their base classes: nobody imports
-# a package to find out that its exceptions were not raised.
+# Exceptions of other packages are recognised by their names or those of their base classes, so that
+# these packages need not be imported.
 #: of urllib3, requests, httpx, openai, anthropic, LangGraph, Pydantic AI
 _SLOW = {
     *("APITimeoutError", "ModelRequestTimeout", "ModelTimeoutError", "NodeTimeoutError"),
@@ -345,15 +345,15 @@ _UNREACHED = {
     *("ConnectionError", "IncompleteRead", "MaxRetryError", "ModelConnectionError"),
     *("NewConnectionError", "TransportError"),
 }
-#: of httpx: an address that cannot be called, though it is a TransportError
+#: of httpx: an invalid address, though it is a TransportError
 _BAD_ADDRESS = {"UnsupportedProtocol"}
-#: their `errno` is a number of the resolver or of OpenSSL. A certificate that is not trusted is among
-#: them: it may be one server of several, or a clock; models are treated alike.
+#: their `errno` is a number of the resolver or of OpenSSL. They include untrusted certificates, which may
+#: be temporary (one server of several, a wrong clock); errors of model calls are classified alike.
 _RESOLVER_OR_TLS = {"SSLError", "gaierror", "herror"}
 
 
 def classify(error: BaseException) -> ErrorClass:
-    """The class of an exception: what it says itself, else what its type or HTTP status means."""
+    """The error class of an exception: its own `kind`, else what its type or HTTP status means."""
     if isinstance(error, (WorkerError, ModelError, ToolError)):
         return ErrorClass(error.kind) if error.kind in list(ErrorClass) else ErrorClass.LOGIC
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -373,10 +373,10 @@ def classify(error: BaseException) -> ErrorClass:
         return ErrorClass.LOGIC if names & _BAD_ADDRESS else ErrorClass.NETWORK
     if isinstance(error, OSError):
         reason = getattr(error, "reason", None)
-        if isinstance(reason, Exception):  # of urllib, which wraps what it met
+        if isinstance(reason, Exception):  # urllib wraps the original exception
             return classify(reason)
-        # FileNotFoundError and its kin will not mend themselves; what the kernel says of
-        # networks and resources may.
+        # FileNotFoundError and similar errors are permanent; errors of the operating system about
+        # networks and resources may pass.
         return ErrorClass.LOGIC if type(error) is not OSError else ErrorClass.NETWORK
     return ErrorClass.LOGIC
 
@@ -392,16 +392,16 @@ def _class_of_status(status: int) -> ErrorClass:
 
 
 def failed_by(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
-    """The failure that this exception means, with its stack. Whatever the exception is like, this
-    never raises: an exception may be broken itself, in its words, its attributes and its class."""
+    """The failure for this exception, with its stack trace. Never raises, even if the message, attributes
+    or class of the exception are broken."""
     try:
         return _failed_by(error, usage)
-    except BaseException:  # noqa: BLE001 - even to ask what it is can raise, if only SystemExit
+    except BaseException:  # noqa: BLE001 - even reading its type can raise, and be it SystemExit
         return broken(error, usage)
 
 
 def broken(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
-    """The failure of an attempt whose own failure cannot be told: nothing of the error is called here."""
+    """The failure for an exception that cannot be read: no code of the exception is called here."""
     name = _name_of(type(error))
     return Failed(
         kind=ErrorClass.LOGIC,
@@ -412,7 +412,7 @@ def broken(error: BaseException, usage: Usage = NO_USAGE) -> Failed:
 
 
 def _name_of(kind: type) -> str:
-    """The name of a type, past whatever its metaclass makes of it."""
+    """The name of a type, without calling its metaclass."""
     return plain(type.__dict__["__name__"].__get__(kind))
 
 
@@ -442,23 +442,23 @@ def _failed_by(error: BaseException, usage: Usage) -> Failed:
 
 
 def _is_final(error: BaseException) -> bool:
-    """Whether another try is pointless, which its class alone does not say."""
+    """Whether another try is pointless although the error class alone would allow it."""
     if isinstance(error, ModelError | WorkerError | NotJSON):
         return bool(error.is_final)
     return status_of(error) == UNPAID
 
 
 def checked(outcome: "Outcome") -> "Outcome":
-    """This outcome, made by a worker itself, as it will be read from the journal; a failure if it cannot be."""
+    """An outcome made by a worker, as a journal would return it; a failure if it cannot be stored."""
     try:
         return _readable(outcome)
-    except Exception as error:  # noqa: BLE001 - whatever does not fit into JSON, or does not come back
+    except Exception as error:  # noqa: BLE001 - anything that cannot be stored as JSON or read back
         kind = _name_of(type(outcome))
         return failed_by(NotJSON(f"the worker's {kind} cannot be stored: {_said_by(error)}"))
 
 
 def checked_step(done: "Done") -> "Done":
-    """What a step has brought, as `checked`. Raises `NotJSON` if it cannot be stored."""
+    """Like `checked`, for the result of a step. Raises `NotJSON` if it cannot be stored."""
     if not isinstance(done, Done):
         raise NotJSON(f"a step brings Done(Value.of(…)), not {_name_of(type(done))}")
     try:
@@ -470,9 +470,9 @@ def checked_step(done: "Done") -> "Done":
 
 
 def _readable(outcome: "Outcome") -> "Outcome":
-    """The outcome as a reader will see it. Raises whatever speaks against that.
+    """The outcome as a reader of the journal will see it. Raises an exception if it cannot be stored.
 
-    JSON goes into an event as it stands, so what is not one value of JSON would become part of the event.
+    The JSON of a value is copied into the event unchanged, so anything but one JSON value would corrupt the event.
     """
     known = _outcomes.decode(msgspec.json.encode(outcome))
     why = why_untrue(known.usage)
@@ -524,7 +524,7 @@ def _stack_of(error: BaseException) -> str:
 
 
 def _causes_of(error: BaseException) -> int:
-    """How many exceptions led to this one; counted no further than is of interest."""
+    """The number of exceptions in the chain of causes, counted up to `MOST_CAUSES` + 1."""
     count = 0
     before = error.__cause__ or error.__context__
     while before is not None and count <= MOST_CAUSES:
@@ -534,8 +534,8 @@ def _causes_of(error: BaseException) -> int:
 
 
 def wait_asked_by(error: BaseException) -> timedelta | None:
-    """How long to wait, as an exception has it. Raises `UsageError` for a length of time that is none."""
-    wait = getattr(error, "retry_after", None)  # other libraries' errors have seconds there
+    """The `retry_after` of an exception; None if it has none. Raises `UsageError` for an invalid duration."""
+    wait = getattr(error, "retry_after", None)  # in errors of other libraries, a number of seconds
     if isinstance(wait, bool) or not isinstance(wait, int | float | timedelta):
         return None
     return duration(wait, "retry_after", may_be_zero=True)

@@ -1,4 +1,4 @@
-"""The shape of a result: a Pydantic model, a dataclass or a JSON schema, kept as the schema."""
+"""Output schemas: a Pydantic model, a dataclass or a JSON schema, kept as the JSON schema."""
 
 import inspect
 from typing import Any
@@ -11,7 +11,7 @@ from chargehand.facts.json_schema import fault_of
 
 
 def shape_of(output: Any) -> dict[str, Any] | None:
-    """The JSON schema of the type that an answer is to have. Raises `UsageError` for one that is faulty."""
+    """The JSON schema of an output type; None for None. Raises `UsageError` if the type or schema is invalid."""
     if output is None:
         return None
     schema = output if isinstance(output, dict) else _schema_of(output)
@@ -34,7 +34,7 @@ def _schema_of(output: Any) -> dict[str, Any]:
 
 
 def published_schema(kind: Any, title: str) -> dict[str, Any]:
-    """The JSON Schema of a type of ours, the same on every Python: before 3.13, docstrings keep their indent."""
+    """The JSON Schema of a chargehand type, equal on all Python versions: before 3.13, docstrings keep their indent."""
     schema = msgspec.json.schema(kind)
     for defined in schema["$defs"].values():
         if "description" in defined:
@@ -44,7 +44,7 @@ def published_schema(kind: Any, title: str) -> dict[str, Any]:
 
 
 def type_adapter(output: Any) -> Any:
-    """What Pydantic knows of a type."""
+    """The Pydantic `TypeAdapter` of a type."""
     from pydantic import TypeAdapter  # slow to import, and few runs need it
 
     return TypeAdapter(output)

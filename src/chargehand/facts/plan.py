@@ -1,4 +1,4 @@
-"""A plan: an immutable graph of tasks, its checks, its JSON, its picture."""
+"""Plans: immutable graphs of tasks, with their checks, their JSON and their diagrams."""
 
 import difflib
 import fnmatch
@@ -56,7 +56,7 @@ FAULTS = {
 
 #: files and tables that are named in a fault
 SHOWN_NAMES = 20
-#: a file that words name: with one of the usual endings, and no part of an address
+#: the name of a file in a text: with a usual extension, and not part of a URL
 _FILE = re.compile(
     r"(?<![\w/.:@*?-])((?:[\w.-]+/)*[\w-][\w.-]*\."
     r"(?:csv|tsv|jsonl?|ndjson|parquet|md|txt|pdf|html?|xlsx?|docx|log|ya?ml|xml))(?![\w/])",
@@ -67,21 +67,21 @@ _WRITES = re.compile(
     r"prepar|output|nam)(?:e|es|ed|ing|s)?\b",
     re.IGNORECASE,
 )
-#: a file that is to be written, or that is asked for, need not be there
+#: words of a sentence in which a file need not exist: the task writes it, or checks whether it exists
 _EXCUSES = re.compile(
     rf"{_WRITES.pattern}|\bexists?\b|\bwhether\b|\bif (?:there|any)\b", re.IGNORECASE
 )
 _ENDS = (". ", "; ", ": ", "! ", "? ", ".\n", "\n")
-#: of a description: characters, and names of files, that are looked at
+#: characters of a description, and names of files in it, that are checked
 LONGEST_CHECKED, MOST_NAMED = 20_000, 50
 #: characters of a name in a fault
 LONGEST_NAME = 100
-#: a table that words name: in quotes or backticks, beside the word
+#: the name of a table in a text: in quotes or backticks after the word "table"
 _TABLE = re.compile(r"\btable\s+['\"`](\w+)['\"`]", re.IGNORECASE)
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
-#: under which name an item arrives in `brief.inputs`
+#: key of the item in `brief.inputs`
 ITEM = "item"
-#: of `for_each`: the key of a pattern of files
+#: key of a file pattern in `for_each`
 FILES = "files"
 _DOING = (
     r"(?:do|handle|process|fix|improve|continue|help|deal|work|look into|take care|finish|manage|analy[sz]e|"
@@ -93,7 +93,7 @@ _ANYTHING = (
     r"(?:the|some|your|its) (?:rest|task|work|data|request|problem|issue|topic|subject|above|information|"
     r"project|situation|matter|things?|stuff|analysis|research|necessary|needful|next steps?))"
 )
-#: nothing but such words says neither what it is about nor what the result is
+#: a description of only such words says neither what the task is about nor what its result is
 _VAGUE = re.compile(
     rf"(?i)^\W*(?:(?:please|just|then)\s+)?{_DOING}\b(?:\s+{_ANYTHING}\b)*"
     rf"(?:(?:,|,? (?:and then|and|then)) {_DOING}\b(?:\s+{_ANYTHING}\b)*)*\W*$"
@@ -117,7 +117,7 @@ class _PlanPart(
     forbid_unknown_fields=True,
     gc=False,
 ):
-    """How the parts of a plan are made and stored."""
+    """Base of the parts of a plan: how they are checked and stored."""
 
 
 class Need(_PlanPart, frozen=True):
@@ -126,9 +126,9 @@ class Need(_PlanPart, frozen=True):
     task: str
     #: if the needed task fails, run anyway; `brief.missing` names what is missing
     optional: bool = False
-    #: which part of the output: keys joined by dots; empty means all of it
+    #: the part of the output, as keys joined by dots; empty: all of it
     output: str = ""
-    #: under which name it arrives in `brief.inputs`; empty means the needed task's id
+    #: its key in `brief.inputs`; empty: the id of the needed task
     name: str = ""
 
     @property
@@ -142,32 +142,32 @@ class Task(_PlanPart, frozen=True, kw_only=True):
     id: str
     description: str
     worker: str = ""
-    #: instead of a worker: any worker on the roster with this skill
+    #: instead of `worker`: any worker on the roster with this skill may do the task
     skill: str = ""
-    #: a plain id is a required need of that task's whole output
+    #: an id alone is a required need of that task's whole output
     needs: Sequence[Need | str] = ()
-    #: JSON that the plan itself hands to the worker
+    #: JSON that the plan passes to the worker
     args: dict[str, Any] = {}
-    #: the rule by which the result is accepted
+    #: the criterion by which the result is accepted
     accept: str = ""
     #: the run can succeed without it
     optional: bool = False
     #: larger is more urgent
     priority: int = 0
-    #: from the start of the run
+    #: counted from the start of the run
     deadline: SpanOrNone = usually(None)
     #: expected duration, if known; otherwise it is learned from past runs
     expect: SpanOrNone = usually(None)
     limits: TaskLimits = TaskLimits()
-    #: JSON schema of the result, or a Pydantic model or dataclass that is stored as its schema
+    #: JSON schema of the result; a Pydantic model or dataclass is converted to its schema
     output: Converted[Any, dict[str, Any] | None] = usually(None)
-    #: what is done when it fails; None: what its worker, else its supervisor says
+    #: the failure policy; None: that of its worker, else that of its supervisor
     on_failure: OnFailure | None = None
-    #: start a second attempt when one takes far too long; only for work that may be done twice
+    #: start a second attempt if one takes far too long; only for work that may be done twice
     hedge: bool = False
-    #: do it once for each item: a list, the name of a need whose output is a list, or {"files": "*.txt"}
+    #: run the task once for each item: of a list, of a need (by name) whose output is a list, or of {"files": "*.txt"}
     for_each: list[Any] | str | dict[str, str] | None = None
-    #: of `for_each`: how many items must be done; None: all, and those that are not are gaps
+    #: with `for_each`: how many items must be done; None: at least one, and each item that is not done is a gap
     at_least: int | None = None
 
     def __post_init__(self) -> None:
@@ -210,7 +210,7 @@ class Task(_PlanPart, frozen=True, kw_only=True):
             force_setattr(self, "at_least", least)
         needs = [self.needs] if isinstance(self.needs, str) else self.needs
         keys = [each if isinstance(each, str) else getattr(each, "key", "") for each in needs]
-        if isinstance(over, str) and over not in keys:  # to name it is to need it
+        if isinstance(over, str) and over not in keys:  # naming a task here makes it a need
             force_setattr(self, "needs", (*needs, over))
 
     @property
@@ -228,12 +228,12 @@ class Task(_PlanPart, frozen=True, kw_only=True):
 
 
 def item_id(task: str, index: int) -> str:
-    """The id of the task that does `task` for one item. No task of a plan can have it."""
+    """The id of the task for one item of `task`. A task of a plan cannot have such an id."""
     return f"{task}[{index}]"
 
 
 def item_of(task: str) -> tuple[str, int] | None:
-    """The mapped task and the index, if a task of this id does one item of it."""
+    """The task with `for_each` and the index, if this is the id of an item; else None."""
     if task[-1:] != "]":
         return None
     mapped, _, index = task[:-1].rpartition("[")
@@ -260,7 +260,7 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         force_setattr(self, "tasks", tasks)
 
     def _repr_html_(self) -> str | None:
-        """How a notebook shows it."""
+        """The HTML that a notebook shows."""
         return notebook_html(self)
 
     def check(
@@ -273,9 +273,9 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
     ) -> "Check":
         """Find all faults of this plan, not only the first.
 
-        `roster` holds the names of workers and skills; without it, workers are not checked. `reach`
-        says which files and tables each worker can reach: a task that names another one is a warning,
-        because words can name a file that is not meant to be there. A planner has to correct it.
+        `roster` holds the names of workers and skills; without it, workers are not checked. `reach` says
+        which files and tables each worker can reach: a task that names another one is only a warning,
+        because the file may not be meant to exist yet. A planner must correct such a task.
         Tasks may be in any order; with `in_order`, a need of a later task is a warning.
         """
         check = _check(self, roster, limits or Limits())
@@ -286,7 +286,7 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         return Check(check.faults, (*check.warnings, *_forward_needs(self.tasks)))
 
     def unreachable(self, reach: "Mapping[str, Reach]") -> "tuple[Fault, ...]":
-        """Warnings for the tasks that name a file or a table which their worker cannot reach."""
+        """Warnings for tasks that name a file or a table that their worker cannot reach."""
         return (*_out_of_reach(self.tasks, reach), *_unmatched(self.tasks, reach))
 
     def refuse_faults(
@@ -303,9 +303,9 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         return (msgspec.json.format(data, indent=indent) if indent else data).decode()
 
     def stored(self) -> "Plan":
-        """This plan exactly as a journal returns it. Raises `UsageError` if it cannot be stored."""
+        """This plan as a journal would return it. Raises `UsageError` if it cannot be stored."""
         if _is_plain_text(self.goal, self.instruction) and all(map(_is_plain, self.tasks)):
-            return self  # most plans: nothing in them could come back otherwise
+            return self  # most plans: storing them cannot change anything
         return _decoded(bytes(Value.of(self).json), "this plan cannot be stored")
 
     @classmethod
@@ -367,9 +367,9 @@ class Check(Struct, frozen=True):
 
 
 def _out_of_reach(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fault]:
-    """Files and tables that tasks name and their workers cannot find."""
+    """Warnings for files and tables that tasks name and their workers cannot reach."""
     written = {name.casefold() for task in tasks for name in _files_written(task.description)}
-    spellings: dict[str, set[str]] = {}  # made once for each worker: there may be many files
+    spellings: dict[str, set[str]] = {}  # computed once for each worker: there may be many files
     for task in tasks:
         own = reach.get(task.worker)
         if own is None:
@@ -387,14 +387,14 @@ def _out_of_reach(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable
 
 
 def _is_there(name: str, known: set[str], words: str) -> bool:
-    """Whether a file is known by this name, or by a longer one with spaces that stands in the words."""
+    """Whether a file has this name, or a longer name with spaces that occurs in the description."""
     if _is_known(name, known):
         return True
     return any(path in words for path in known if path.endswith(f" {name}"))
 
 
 def who_can_read(task: Task, reach: Mapping[str, Reach]) -> str:
-    """The only worker that can reach the files which a task names and its own worker cannot; empty if there is none."""
+    """The one worker that can reach all files that a task names, if the task's own worker cannot; else empty."""
     own = reach.get(task.worker)
     named = {name.casefold() for name in _files_read(task.description)}
     if own is None or not own.is_whole or not named or _reads_all(named, own):
@@ -409,12 +409,12 @@ def _reads_all(names: Collection[str], reach: Reach) -> bool:
 
 
 def _unmatched(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fault]:
-    """Patterns of `for_each` that no file fits: such a task has nothing to do."""
+    """Warnings for file patterns in `for_each` that match no file: such a task has nothing to do."""
     for task in tasks:
         over = task.for_each
         if not isinstance(over, dict) or not over.get(FILES):
             continue
-        # A worker without file tools has its items listed by those of the crew.
+        # The items of a worker without file tools are listed with the file tools of the crew.
         lists = [reach[task.worker]] if task.worker in reach else list(reach.values())
         files = list(dict.fromkeys(path for each in lists for path in each.files))
         pattern = over[FILES].casefold()
@@ -425,7 +425,7 @@ def _unmatched(tasks: Sequence[Task], reach: Mapping[str, Reach]) -> Iterable[Fa
 
 
 def _files_read(words: str) -> Iterable[str]:
-    """The files that words name as something there is."""
+    """The files in a description that must exist."""
     return (name for name, sentence in _files_named(words) if not _EXCUSES.search(sentence))
 
 
@@ -434,7 +434,7 @@ def _files_written(words: str) -> Iterable[str]:
 
 
 def _files_named(words: str) -> Iterable[tuple[str, str]]:
-    """Each file that words name, with the words before it in its sentence; the first of many."""
+    """The first files in a description, each with its sentence up to there."""
     for found in itertools.islice(_FILE.finditer(words[:LONGEST_CHECKED]), MOST_NAMED):
         begin = max(words.rfind(mark, 0, found.start()) for mark in _ENDS)
         end = re.match(r"\W*(?:exists?|is there)?", words[found.end() :])
@@ -442,15 +442,15 @@ def _files_named(words: str) -> Iterable[tuple[str, str]]:
 
 
 def fits(path: str, pattern: str) -> bool:
-    """Whether a pattern like `*.md` or `notes/*` fits a path or, without a slash, its last part."""
+    """Whether a pattern like `*.md` or `notes/*` matches a path; a pattern without a slash matches the file name."""
     if pattern.startswith("**/") and fits(path, pattern[3:]):
-        return True  # of which there may be no folder at all
+        return True  # `**/` also matches no folder at all
     name = path if "/" in pattern else path.rpartition("/")[2]
     return fnmatch.fnmatchcase(name, pattern)
 
 
 def _spellings(paths: Iterable[str]) -> set[str]:
-    """Each path, and each end of it that begins with a folder or the file's own name."""
+    """Each path, and each of its suffixes that starts with a folder or the file name."""
     known: set[str] = set()
     for path in paths:
         parts = path.casefold().split("/")
@@ -471,7 +471,7 @@ def _missing(kind: str, name: str, there: Sequence[str]) -> str:
 
 
 def _there(kind: str, names: Sequence[str]) -> str:
-    """What there is instead, on one line whatever the names hold."""
+    """The names that exist instead, on one line, whatever characters they contain."""
     if not names:
         return f"there is no {kind} at all"
     cut = [name[:LONGEST_NAME] for name in names[:SHOWN_NAMES]]
@@ -481,11 +481,11 @@ def _there(kind: str, names: Sequence[str]) -> str:
 
 
 def find_cycle(tasks: Sequence[Task]) -> list[str]:
-    """Ids that need each other in a circle, each needing the one before it; empty if there is none."""
+    """The ids of a cycle of needs, each needing the one before it; empty if there is none."""
     if _is_in_order(tasks):
         return []
     needs: dict[str, list[str]] = {task.id: [] for task in tasks}
-    for task in tasks:  # two tasks of one id, a fault of its own, are as one here
+    for task in tasks:  # two tasks with one id, which is a fault of its own, count as one here
         own = (need.task for need in task.all_needs if need.task != task.id)
         needs[task.id] += [need for need in own if need in needs]
     try:
@@ -497,14 +497,14 @@ def find_cycle(tasks: Sequence[Task]) -> list[str]:
 
 
 def _backward_edge(cycle: Sequence[str], tasks: Sequence[Task]) -> tuple[str, str]:
-    """Of a circle, the task that is written first, and what it needs there: most likely by mistake."""
+    """In a cycle, the task that is first in the plan, and the task that it needs: most likely the mistake."""
     order = {task.id: place for place, task in enumerate(tasks)}
     pairs = zip(cycle, [cycle[-1], *cycle], strict=False)  # each needs the one before it
     return min(pairs, key=lambda pair: order[pair[0]])
 
 
 def _is_in_order(tasks: Sequence[Task]) -> bool:
-    """Whether every task stands after all that it needs, as most plans are written."""
+    """Whether every task comes after all tasks that it needs, as in most plans."""
     before: set[str] = set()
     for task in tasks:
         for need in task.all_needs:
@@ -602,7 +602,7 @@ def _faults_of(
 
 
 def dangling_words(task: Task, need: Need, known: Collection[str]) -> str:
-    """That a need names no task of the plan; of a need that only `for_each` names, how to name the list."""
+    """The message for a need that is not in the plan; for a need named by `for_each`, how to name the list."""
     if task.for_each != need.key:
         return f"it needs {need.task!r}, which is not in the plan"
     brings = next((each.task for each in task.all_needs if each.task in known), "TASK")
@@ -630,7 +630,7 @@ def _faults_of_for_each(task: Task) -> Iterable[Fault]:
 
 
 def faults_of_output(task: Task) -> Iterable[Fault]:
-    """That the schema of its result is none, if so."""
+    """The fault of a task whose `output` is not a valid JSON schema."""
     why = None if task.output is None else fault_of(task.output)
     if why is not None:
         yield Fault("bad_output", task.id, f"output: {why}")
@@ -647,12 +647,12 @@ def _forward_needs(tasks: Sequence[Task]) -> Iterable[Fault]:
 
 
 def is_vague(description: str) -> bool:
-    """Whether nobody could tell from this description when the task is done."""
+    """Whether this description is too vague to tell when the task is done."""
     return bool(_VAGUE.match(description.strip()))
 
 
 def _is_plain(task: Task) -> bool:
-    """Whether everything in this task is of the very type that it is stored as."""
+    """Whether every value in this task has exactly the type that it is stored as."""
     return (
         type(task) is Task
         and type(task.id) is type(task.description) is type(task.worker) is str
@@ -678,7 +678,7 @@ def _is_odd(need: Need) -> bool:
 
 
 def _is_plain_text(*texts: str) -> bool:
-    for text in texts:  # noqa: SIM110 - no generator: this is asked of every task of every plan
+    for text in texts:  # noqa: SIM110 - no generator, for speed: this runs for every task of every plan
         if type(text) is not str or not text.isascii():
             return False
     return True
@@ -694,7 +694,7 @@ def _decoded(text: str | bytes, fact: str) -> Plan:
 
 
 def each_words(task: Task) -> str:
-    """What a task is mapped over, in a few words; empty if it is not."""
+    """What `for_each` runs over, in a few words; empty if the task has no `for_each`."""
     over = task.for_each
     if over is None:
         return ""

@@ -13,7 +13,7 @@ class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
 
     first: Span = usually(timedelta(seconds=1))
     cap: Span = usually(timedelta(minutes=1))
-    #: the largest part of a wait that may be left out
+    #: the largest share by which a wait is shortened at random
     jitter: float = 0.5
 
     def __post_init__(self) -> None:

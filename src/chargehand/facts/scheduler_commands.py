@@ -1,4 +1,4 @@
-"""All that a decision can ask for. The shell carries commands out; nothing else acts."""
+"""The commands that decisions return. The runtime carries them out; decisions do not act themselves."""
 
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -9,7 +9,7 @@ from chargehand.facts.events import Event
 
 
 class Record(Struct, frozen=True, gc=False):
-    """Write down a further event that follows from the one just applied, and apply it too."""
+    """Record and apply another event, which follows from the one just applied."""
 
     event: Event
 
@@ -17,40 +17,40 @@ class Record(Struct, frozen=True, gc=False):
 class Rank(Struct, frozen=True, order=True, gc=False):
     """A task's place among the ready tasks of its run; the smallest goes first."""
 
-    #: minus the priority, its own or inherited from a task that waits for it
+    #: minus the priority: its own, or a higher one of a task that waits for it; for hedges, a large number
     urgency: int
-    #: seconds of the epoch; infinity without one
+    #: seconds since the Unix epoch; infinity without a deadline
     deadline: float
-    #: started later than this, the deadline cannot be kept
+    #: if it starts later, it cannot meet its deadline
     latest_start: float
     #: minus the longest remaining path
     path: float
-    #: in the plan
+    #: its position in the plan
     order: int
 
 
 class OfferAttempt(Struct, frozen=True, gc=False):
-    """A task may start as soon as the pool has a place for it."""
+    """A task may start as soon as the pool has a slot for it."""
 
     task: str
     attempt: int
     worker: str
     skill: str
     rank: Rank
-    #: workers that failed at it, to be passed over if there are others
+    #: workers that failed at it; other workers are preferred
     avoid: tuple[str, ...] = ()
-    #: when it must have begun to be done before its deadline; None: not known
+    #: when it must start at the latest to meet its deadline; None: not known
     latest_at: datetime | None = None
 
 
 class WithdrawOffer(Struct, frozen=True, gc=False):
-    """An offered task is not to start after all."""
+    """Take back the offer of a task."""
 
     task: str
 
 
 class StopAttempt(Struct, frozen=True, gc=False):
-    """A running attempt is to stop; after `grace` it is given up."""
+    """Tell a running attempt to stop; after `grace`, it is abandoned."""
 
     task: str
     attempt: int
@@ -59,7 +59,7 @@ class StopAttempt(Struct, frozen=True, gc=False):
 
 
 class SetTimer(Struct, frozen=True, gc=False):
-    """At `due_at`, propose `event`; it is dropped then if it no longer applies."""
+    """Report `event` at `due_at`; it is dropped if it no longer applies then."""
 
     due_at: datetime
     event: Event
@@ -69,7 +69,7 @@ Command: TypeAlias = Record | OfferAttempt | WithdrawOffer | StopAttempt | SetTi
 
 
 class StartAttempt(Struct, frozen=True, gc=False):
-    """A place was found: start this attempt on this worker."""
+    """Start this attempt at this worker, which has a free slot."""
 
     run: str
     task: str
@@ -79,7 +79,7 @@ class StartAttempt(Struct, frozen=True, gc=False):
 
 
 class PreemptAttempt(Struct, frozen=True, gc=False):
-    """Stop this attempt at its next safe point, to make room for a more urgent one."""
+    """Stop this attempt at its next safe point, because of a more urgent one or a pause of its run."""
 
     run: str
     task: str

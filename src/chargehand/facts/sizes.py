@@ -10,7 +10,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def size_of(text: str) -> int:
-    """The bytes that a text such as 500MB, 2GB or 1.5GiB names; never zero. GB is 1000³, GiB is 1024³."""
+    """The bytes in a text such as 500MB, 2GB or 1.5GiB; never zero. GB is 1000³, GiB is 1024³."""
     found = _WRITTEN.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"{text!r} is not a size with a unit; write 500MB, 2GB or 1.5GiB")

@@ -1,4 +1,4 @@
-"""Values that travel between tasks: JSON bytes with the untrusted sources they derive from."""
+"""Values that are passed between tasks: JSON bytes with the untrusted sources that they derive from."""
 
 import hashlib
 import inspect
@@ -14,51 +14,51 @@ from msgspec import Raw, Struct
 from chargehand.errors import NotJSON, WorkerError
 from chargehand.facts.argument_checks import shown
 
-#: larger values go to the blob store
+#: bytes; larger values are stored as blobs
 INLINE_BYTES = 64 * 1024
 
-#: of one value; more belongs in a file whose name is passed on
+#: bytes of one value; more belongs in a file whose name is passed on
 MOST_BYTES = 256 * 2**20
-#: lists and objects of one value; more would hold the event loop up for seconds
+#: lists and objects in one value; more would block the event loop for seconds
 MOST_PARTS = 1_000_000
-#: characters of a value that are printed
+#: characters of a value in its `repr`
 LONGEST_SHOWN = 200
-#: lists and objects inside each other; a reader that is itself deep in calls must still get through
+#: levels of nested lists and objects; a reader that is itself deep in calls must still be able to decode them
 DEPTH = 200
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 
 def digest_of(data: bytes) -> str:
-    """The name of these bytes: 32 hex digits of BLAKE2b."""
+    """The digest of these bytes: 32 hex digits of BLAKE2b."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def plain(text: str) -> str:
-    """The text, with whatever in it is no Unicode written out: names of files may hold such."""
+    """The text with lone surrogates written as escapes: names of files may contain them."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_defaults=True):
-    """A JSON value as it is stored.
+    """A stored JSON value.
 
-    It is kept as bytes, so that what a reader gets while a run is live is exactly what it would get
-    after a crash, and no two readers share an object that one of them could change.
+    It is kept as bytes, so that a reader gets exactly the same while the run is live as after a crash,
+    and no two readers share an object that one of them could change.
     """
 
     json: Raw = Raw(b"null")
     #: untrusted sources that this value derives from; none means trusted
     taint: tuple[str, ...] = ()
-    #: digest of the bytes, when they lie in the journal's blob store instead of in `json`
+    #: digest of the bytes, if they are in the journal's blob store and not in `json`
     blob: str = ""
-    #: how many bytes lie there
+    #: number of bytes in the blob
     size: int = 0
 
     @classmethod
     def of(cls, data: object, taint: tuple[str, ...] = ()) -> "Value":
         """Store `data`, which may also be a dataclass, a Pydantic model or a date.
 
-        Raises `NotJSON` for what JSON cannot hold; nothing is dropped or rounded in silence.
+        Raises `NotJSON` for what JSON cannot hold; nothing is dropped or rounded silently.
         """
         if data is None:
             return _NOTHING if not taint else cls(taint=taint)
@@ -74,9 +74,9 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
 
     @classmethod
     def of_record(cls, data: object, taint: tuple[str, ...] = ()) -> "Value":
-        """Store a record of our own, which holds texts and counts only: JSON gives them back as they were.
+        """Store a record of chargehand itself, of which JSON returns every value unchanged (texts and counts).
 
-        What callers hand in is looked through by `of`, which takes several times as long.
+        For data from callers, use `of`: it checks all parts, which takes several times as long.
         """
         encoded, form_of = _encoded(data)
         if b"null" in encoded:
@@ -89,7 +89,7 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
         return f"Value({shown}{f', taint={self.taint}' if self.taint else ''})"
 
     def derived_from(self, sources: tuple[str, ...]) -> "Value":
-        """The same data, said to derive from these untrusted sources too. Taint is never taken away."""
+        """The same data with these untrusted sources added to its taint. Taint is never removed."""
         taint = tuple(dict.fromkeys((*self.taint, *sources)))
         return self if len(taint) == len(self.taint) else msgspec.structs.replace(self, taint=taint)
 
@@ -100,17 +100,17 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
         return msgspec.json.decode(self.json)
 
     def refuse_unreadable(self) -> None:
-        """Raise `NotJSON` unless its bytes are one JSON value that every reader can take in.
+        """Raise `NotJSON` unless its bytes are one JSON value that every reader can decode.
 
-        For what was made by others than `of` and `of_record`. A value in a blob is refused, too: only
-        what stores a blob can know that it is there.
+        For values that were not made by `of` and `of_record`. A value in a blob is refused as well: only the
+        code that stores a blob knows that it exists.
         """
         if self.blob or self.size:
             raise NotJSON(
                 "its value names a blob, which only the supervisor stores; hand in the data"
             )
         encoded = bytes(self.json)
-        # Lists of results and notes of a board wrap what `of` has made in more levels and parts.
+        # Lists of results and notes of a board wrap values made by `of` in more levels and parts.
         _refuse_unreadable(encoded, "its value", depth=2 * DEPTH, parts=MOST_BYTES)
         try:
             msgspec.json.decode(encoded)
@@ -119,12 +119,12 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
 
     @property
     def is_large(self) -> bool:
-        """Whether it is to lie in the blob store, and not in an event."""
+        """Whether it must be stored as a blob and not in an event."""
         return len(self.json) > INLINE_BYTES
 
     @property
     def digest(self) -> str:
-        """The same for equal bytes, wherever they are kept."""
+        """The digest of the bytes, wherever they are stored."""
         return self.blob or digest_of(bytes(self.json))
 
 
@@ -135,7 +135,7 @@ def _shown(json: Raw) -> str:
 
 
 def canonical(data: object) -> bytes:
-    """The bytes that equal data always has, whatever the order of its keys."""
+    """The data as JSON bytes that are the same for equal data, whatever the order of its keys."""
     try:
         return _canonical.encode(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -151,20 +151,20 @@ def _not_json(kind: str, error: Exception) -> NotJSON:
 
 
 def _encoded(data: object) -> "tuple[bytes, _FormOf]":
-    """The data as JSON, and the forms that objects in it have had there."""
+    """The data as JSON, and the function that gave the JSON forms of the objects in it."""
     kind = type(data).__name__
     form_of: _FormOf = _hook
     try:
         try:
             encoded = _encoder.encode(data)
-        except _HasObjects:  # most data has none, and needs no memory of their forms
+        except _HasObjects:  # most data has no such objects, so their forms need not be remembered
             form_of = _Forms().form_of
             encoded = msgspec.json.Encoder(enc_hook=form_of).encode(data)
     except RecursionError:
         raise NotJSON(f"{kind} is {_TOO_DEEP}") from None
     except _NoForm as error:
         raise _not_json(kind, error) from error
-    except Exception as error:  # whatever a model's own dump raises
+    except Exception as error:  # a model's own `model_dump` can raise anything
         raise NotJSON(f"{kind} cannot be stored as JSON: {error}") from error
     if len(encoded) > DEPTH:
         _refuse_unreadable(encoded, kind)
@@ -172,7 +172,7 @@ def _encoded(data: object) -> "tuple[bytes, _FormOf]":
 
 
 class _HasObjects(Exception):
-    """No error: some of the data has to be asked for its form, and is written in another way."""
+    """Not an error: the data contains objects without a JSON form of their own, so another encoder is used."""
 
 
 def _refuse_objects(_: object) -> object:
@@ -180,17 +180,17 @@ def _refuse_objects(_: object) -> object:
 
 
 class _Forms:
-    """What the objects of one value say that they are as JSON. Each is asked once.
+    """The JSON forms of the objects in one value. Each object is asked only once.
 
-    A `model_dump` may be slow, and may say something else the next time: what is checked would not be what was stored.
+    A `model_dump` may be slow or return something else the next time: the check would not see what was stored.
     """
 
     def __init__(self) -> None:
-        #: by id; the object is kept, so that no id is used twice
+        #: by id; the object is kept so that its id is not used again
         self._known: dict[int, tuple[object, object]] = {}
 
     def form_of(self, data: object) -> object:
-        """The hook of an encoder. Raises `_NoForm` for what has no form."""
+        """The `enc_hook` of an encoder. Raises `_NoForm` for an object without a JSON form."""
         known = self._known.get(id(data))
         if known is None:
             known = self._known[id(data)] = (data, _hook(data))
@@ -198,7 +198,7 @@ class _Forms:
 
 
 def _hook(data: object) -> object:
-    for kind, plain_form in _PLAIN.items():  # a subclass is stored as what it is a kind of
+    for kind, plain_form in _PLAIN.items():  # a subclass is stored as its base class
         if isinstance(data, kind):
             return plain_form(data)
     dump = getattr(data, "model_dump", None)  # a Pydantic model, without importing Pydantic
@@ -214,14 +214,14 @@ class _NoForm(TypeError):
 
 
 class _Unawaited(_NoForm):
-    """A coroutine, or another object that stands for a result to come."""
+    """A coroutine or another awaitable."""
 
 
 def _unawaited(data: object) -> str:
-    """What to do about a result that was not waited for, such as that of `brief.ask(…)` without `await`."""
+    """The message for an awaitable in place of a result, such as `brief.ask(…)` without `await`."""
     name = getattr(data, "__qualname__", "") or f"a {type(data).__name__}"
     if isinstance(data, Coroutine):
-        data.close()  # Python would warn of it again, somewhere else
+        data.close()  # otherwise Python would warn about it again, in another place
         name = f"{name}()"
     return (
         f"{name} was not awaited, so there is no result to store; write `await` before the call, "
@@ -232,7 +232,7 @@ def _unawaited(data: object) -> str:
 def _refuse_unreadable(
     encoded: bytes, kind: str, *, depth: int = DEPTH, parts: int = MOST_PARTS
 ) -> None:
-    """Raise `NotJSON` for bytes that a later reader may not be able to take in."""
+    """Raise `NotJSON` for bytes that a reader may not be able to decode: too large or nested too deeply."""
     if len(encoded) > MOST_BYTES:
         raise NotJSON(
             f"{kind} has {len(encoded):,} bytes as JSON, and {MOST_BYTES:,} are the most; "
@@ -240,8 +240,8 @@ def _refuse_unreadable(
         )
     if encoded.count(b"[") + encoded.count(b"{") <= depth:
         return
-    # A text of JSON is found by its quotes alone once the escaped ones are gone; a pair of quotes
-    # with nothing in between changes nothing. Without these three steps the last takes ten times as long.
+    # Without escaped quotes, the quotes alone delimit the strings of JSON, and empty strings can be dropped.
+    # Without these three steps, removing the strings would take ten times as long.
     marks = encoded.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _NO_MARKS)
     brackets = _STRING.sub(b"", marks.replace(b'""', b""))
     if len(brackets) > 2 * parts:
@@ -249,7 +249,7 @@ def _refuse_unreadable(
             f"{kind} has {len(brackets) // 2:,} lists and objects as JSON, and {parts:,} are the most; "
             "keep it in a file and pass its name on"
         )
-    for _ in range(depth):  # each round takes the innermost level away
+    for _ in range(depth):  # each round removes the innermost level
         if not brackets:
             return
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
@@ -258,13 +258,13 @@ def _refuse_unreadable(
 
 
 def _refuse_unfaithful(data: object, form_of: "_FormOf", *, is_large: bool) -> None:
-    """Raise `NotJSON` for what would be written, but not come back: raw bytes, and keys that become one.
+    """Raise `NotJSON` for data that cannot be read back as it was: raw bytes, and keys that become equal.
 
-    Each visit stands for at least two of the bytes that were written. Of large values, parts that
-    occur in several places are visited once: written out, they can be millions.
+    Each visit stands for at least two written bytes. In large values, parts that occur in several places are
+    visited only once: written out, there can be millions of them.
     """
     waiting = [data]
-    #: parts that were visited, by id; kept, so that no id is used twice
+    #: visited parts, by id; kept so that no id is used again
     seen: dict[int, object] | None = {} if is_large else None
     while waiting:
         each = waiting.pop()
@@ -291,14 +291,14 @@ def _refuse_unfaithful(data: object, form_of: "_FormOf", *, is_large: bool) -> N
         elif type(each) not in _SCALARS:
             try:
                 made = msgspec.to_builtins(each, enc_hook=form_of, builtin_types=_BINARY)
-            except TypeError as error:  # it was written all the same, so it is `msgspec.Raw`
+            except TypeError as error:  # the encoder accepted it, so it is `msgspec.Raw`
                 raise NotJSON(f"{error}; decode it first") from None
             waiting += _compound([made])
 
 
 def _concrete(part: Any) -> object:
-    """A part as a plain dict or list, read as msgspec does: what a subclass overrides is not called,
-    so its `__iter__` can neither hide a part nor go on for ever."""
+    """A part as a plain dict or list, read as msgspec does: methods of a subclass are not called, so
+    its `__iter__` can neither hide a part nor run for ever."""
     for kind in (dict, list, tuple, set, frozenset):
         if issubclass(type(part), kind):
             return {**dict.copy(part)} if kind is dict else [*kind.__iter__(part)]
@@ -306,14 +306,14 @@ def _concrete(part: Any) -> object:
 
 
 def _compound(parts: Collection[object]) -> Collection[object]:
-    """Those parts that have parts themselves, or are of unusual types; mostly there are none."""
+    """The parts that have parts themselves, or are of unusual types; mostly there are none."""
     if set(map(type, parts)) <= _SCALARS:
         return ()
     return [part for part in parts if type(part) not in _SCALARS]
 
 
 def _count_of_keys(data: dict[Any, Any], form_of: "_FormOf") -> int:
-    """How many of its keys differ as JSON."""
+    """How many different keys the dict has as JSON."""
     encoded = msgspec.json.Encoder(enc_hook=form_of).encode(dict.fromkeys(data))
     return len(msgspec.json.decode(encoded))
 
@@ -348,7 +348,7 @@ _NOTHING = Value()
 
 
 def part_of(value: Value, path: str, task: str) -> Value:
-    """The part of a task's output that these keys, joined by dots, lead to; all of it if there are none."""
+    """The part of a task's output at this path (keys joined by dots); all of it if the path is empty."""
     if not path:
         return value
     data = value.read()

@@ -1,1 +1,1 @@
-"""Coordination: what all runs of a journal come to together. Folds that read and never decide for a run."""
+"""Coordination: progress, health and conflicts of all runs of a journal. The folds only read events."""

@@ -1,4 +1,4 @@
-"""A board as the coordinator sees it: who was given what, who said what, who writes over whom."""
+"""A board as the coordinator sees it: assignments, results, and authors who overwrite each other."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -24,38 +24,38 @@ from chargehand.facts.board import (
 )
 from chargehand.facts.value import Value
 
+#: keys by which a note names what it is about, in its metadata or in a content that is a JSON object
 TASK, REQUEST, WORKER = ("task_id", "task"), ("request_id", "run"), ("assigned_to", "worker")
-#: how a note says what it is about: in its metadata, or in a content of names and values
 QUESTION, RESULT = ("question",), ("result", "output", "answer", "value")
-#: times in a row that two authors must undo each other's writing before it is a conflict
+#: how often in a row two authors must undo each other's changes before it is a conflict
 UNDONE = 2
 
 
 class BoardAssignment(Struct, frozen=True):
-    """That a note gives a task to a worker."""
+    """The assignment of a task to a worker, from a note."""
 
     worker: str
     at: datetime
 
 
 class Version(Struct, frozen=True):
-    """Who wrote a version of a block, and the digest of what it says."""
+    """Author and digest of one version of a block."""
 
     author: str
     digest: str
 
 
 class BlockWriting(Struct):
-    """How one block came to be what it is."""
+    """The recent changes of one block, and the attempts to write it."""
 
     #: its first author
     first: str = ""
     recent: tuple[Version, ...] = ()
-    #: times in a row that the newest author took back what another had written
+    #: how often in a row an author undid another author's change
     undone: int = 0
     feud: tuple[str, ...] = ()
     feud_at: datetime | None = None
-    #: by author: how often it was not allowed to write
+    #: by author: how many of its writes were refused
     refused: dict[str, int] = {}
     refused_at: datetime | None = None
     why: str = ""
@@ -67,18 +67,18 @@ class BoardWatch:
     def __init__(self, board: str, run: str = "") -> None:
         self.board = board
         self.run = run
-        #: of the newest event that it has seen
+        #: number of the last event that was applied
         self.seq = 0
         #: by request and task
         self._given: dict[tuple[str, str], list[BoardAssignment]] = {}
-        #: by request and task: who began when
+        #: by request and task: when each author started
         self._begun: dict[tuple[str, str], dict[str, datetime]] = {}
-        #: by request and task, or question: the last that each author said
+        #: by request and task, or question: the last result of each author
         self._said: dict[tuple[str, str], dict[str, Said]] = {}
         self._blocks: dict[str, BlockWriting] = {}
 
     def apply(self, seq: int, event: BoardEvent) -> None:
-        """Take in the next event of the board."""
+        """Apply the next event of the board."""
         self.seq = seq
         match event:
             case NotePosted():
@@ -119,7 +119,7 @@ class BoardWatch:
     def _assign(self, note: NotePosted, about: tuple[str, str], worker: str) -> None:
         given = self._given.setdefault(about, [])
         if "reassigned" in note.tags:
-            given.clear()  # whoever had it before no longer has
+            given.clear()  # the earlier workers no longer have the task
         if worker and all(each.worker != worker for each in given):
             given.append(BoardAssignment(worker, note.at))
 
@@ -180,10 +180,10 @@ class BoardWatch:
             writing.feud = tuple(dict.fromkeys(each.author for each in recent[1:]))
             writing.feud_at = event.at
         elif len({each.author for each in recent[-2:]}) > 1 and writing.undone < UNDONE:
-            writing.undone = 0  # it goes on, so they only take turns
+            writing.undone = 0  # the block changes, so they only take turns
 
     def _calm(self, label: str) -> None:
-        """Somebody has said who may write the block from now on: what was before is settled."""
+        """Forget the earlier changes: a guard says who may write the block from now on."""
         writing = self._blocks.setdefault(label, BlockWriting())
         writing.recent, writing.undone, writing.feud_at = (), 0, None
 
@@ -237,7 +237,7 @@ class BoardWatch:
 
 
 def _is_undone(recent: tuple[Version, ...]) -> bool:
-    """Whether the newest of three versions takes back what another has made of the oldest."""
+    """Whether the newest of three versions undoes another author's change of the oldest."""
     if len(recent) < 3:
         return False
     old, between, new = recent
@@ -245,7 +245,7 @@ def _is_undone(recent: tuple[Version, ...]) -> bool:
 
 
 def _told(note: NotePosted) -> dict[str, Any]:
-    """What a note says by name: its metadata, and its content where that is names and values."""
+    """The named values of a note: its metadata, and its content if that is a JSON object."""
     content = _short(note.content)
     return {**content, **note.metadata} if isinstance(content, dict) else note.metadata
 

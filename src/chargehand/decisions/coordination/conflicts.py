@@ -1,4 +1,4 @@
-"""Two that got in each other's way, and the rule that says who gives way."""
+"""Conflicts between workers, and the rules that say who gives way."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -16,27 +16,27 @@ from chargehand.facts.answer import Contradiction
 from chargehand.facts.plan import Strategy
 from chargehand.facts.value import canonical
 
-#: characters of what was said
+#: characters of a result in a message
 SHOWN = 80
 
 
 class ConflictKind(StrEnum):
-    """The ways of getting in each other's way."""
+    """The kinds of conflicts."""
 
-    DOUBLE_ASSIGNMENT = "double_assignment"  #: the same work was given out twice
-    CONTRADICTION = "contradiction"  #: two results for the same that cannot both be right
-    TWO_WRITERS = "two_writers"  #: two authors write one block against each other
+    DOUBLE_ASSIGNMENT = "double_assignment"  #: the same work was assigned twice
+    CONTRADICTION = "contradiction"  #: two results for the same thing that cannot both be right
+    TWO_WRITERS = "two_writers"  #: two authors overwrite each other's changes to a block
 
 
 class Resolution(Struct, frozen=True, kw_only=True):
-    """What a rule says about a conflict. Nothing is done about it here."""
+    """What a rule says about a conflict. chargehand does not carry it out."""
 
     words: str
     #: who keeps the task or the block, or whose result stands
     keeper: str = ""
     #: the task that stays, or whose result stands
     task: str = ""
-    #: what stands, of results that contradict each other
+    #: for contradicting results: the value that stands
     value: Any = None
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Resolution(Struct, frozen=True, kw_only=True):
 
 
 class Conflict(Struct, frozen=True, kw_only=True):
-    """Two workers in conflict: the fact, and the resolution by rule. As text, it shows both."""
+    """A conflict between workers: the fact, and the resolution by rule. As text, it shows both."""
 
     kind: ConflictKind
     #: names, the earliest first
@@ -55,14 +55,14 @@ class Conflict(Struct, frozen=True, kw_only=True):
     run: str = ""
     board: str = ""
     tasks: tuple[str, ...] = ()
-    #: its label
+    #: label of the block
     block: str = ""
-    #: nothing is left to be done about it
+    #: it is over: nothing needs to be done about it
     is_settled: bool = False
 
     @property
     def task(self) -> str:
-        """The task it is about, the first one if there are several; empty for a block."""
+        """The task that it is about, the first one if there are several; empty for a block."""
         return self.tasks[0] if self.tasks else ""
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class Said(Struct, frozen=True, kw_only=True):
 def rule(results: Sequence[Said]) -> Resolution | None:
     """Which of these results stands; None if they agree.
 
-    What most say; else what is more important; else what was said first, and the later is refused.
+    The result of the largest group stands; among equally large groups, the most important, then the earliest.
     """
     ballot = count({str(place): each.value for place, each in enumerate(results)})
     if len(ballot.groups) < 2:
@@ -108,14 +108,14 @@ def _standing(group: Sequence[Said], why: str) -> Resolution:
 
 
 def shown(value: Any) -> str:
-    """A value in a few words."""
+    """A value as short text."""
     return cut(value if isinstance(value, str) else canonical(value).decode(), SHOWN)
 
 
 def contradiction(
     results: Sequence[Said], about: str, *, run: str = "", board: str = "", is_settled: bool = False
 ) -> Conflict | None:
-    """The conflict that these results for the same thing are; None if they agree."""
+    """The conflict between these results for the same thing; None if they agree."""
     verdict = rule(results)
     if verdict is None:
         return None
@@ -133,7 +133,7 @@ def contradiction(
     )
 
 
-# Of a run
+# Conflicts of a run
 
 
 def conflicts_in(watch: RunWatch) -> list[Conflict]:
@@ -174,7 +174,7 @@ def _clash(watch: RunWatch, clash: Clash) -> Conflict:
 
 
 def _doubles(watch: RunWatch) -> Iterator[Conflict]:
-    """Tasks of one plan that say the same, for different workers, though nobody is to vote on it."""
+    """Tasks of one plan with the same work for different workers, although no vote or selection needs them."""
     for nodes in _same_work(watch):
         workers = {node.task.id: watch.worker_of(node) for node in nodes}
         if len(set(workers.values()) - {""}) < 2:
@@ -219,7 +219,7 @@ def _differing(watch: RunWatch) -> Iterator[Conflict]:
 
 
 def _composed(watch: RunWatch) -> Iterator[Conflict]:
-    """What whoever composed the answer found to contradict each other."""
+    """The contradictions that the composed answer names."""
     for pair in watch.contradictions:
         results = [_claimed(watch, pair, place) for place in (0, 1)]
         verdict = rule([each for claim, many in results for each in [claim] * max(many, 1)])
@@ -238,7 +238,7 @@ def _composed(watch: RunWatch) -> Iterator[Conflict]:
 
 
 def _claimed(watch: RunWatch, pair: Contradiction, place: int) -> tuple[Said, int]:
-    """One side of a contradiction, and how many tasks say so."""
+    """One side of a contradiction, and how many tasks support it."""
     claim = (pair.first, pair.second)[place]
     nodes = [node for node in watch.nodes() if node.task.id in claim.tasks]
     ends = [watch.ended[node.task.id] for node in nodes if node.task.id in watch.ended]
@@ -257,7 +257,7 @@ _OUT = (TaskState.FAILED, TaskState.SKIPPED, TaskState.CANCELLED)
 
 
 def _same_work(watch: RunWatch) -> list[list[TaskNode]]:
-    """Tasks with the same words, arguments and needs, unless that is meant: to vote, or to select."""
+    """Groups of tasks with the same description, arguments and needs, unless they are for a vote or a selection."""
     if watch.schedule.strategy is Strategy.SELECT:
         return []
     by_words: dict[str, list[TaskNode]] = {}

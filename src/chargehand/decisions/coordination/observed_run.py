@@ -1,4 +1,4 @@
-"""One run as the coordinator sees it: where each task stands, who holds what, what came of it."""
+"""One run as the coordinator sees it: states of tasks, open attempts, results, conflicts."""
 
 from collections import Counter
 from datetime import datetime
@@ -17,7 +17,7 @@ from chargehand.facts import events
 from chargehand.facts.answer import Answer, Contradiction
 from chargehand.facts.outcome import Done, Failed, Question
 
-#: bytes of a result; longer ones differ in words without contradicting each other
+#: bytes of a result; longer results may use different words without contradicting each other
 COMPARED = 1000
 
 
@@ -28,9 +28,9 @@ class Hold(Struct):
     attempt: int
     worker: str
     since_at: datetime
-    #: when it was last heard of
+    #: when it last showed activity
     last_at: datetime
-    #: the process that wrote it down
+    #: the process that recorded its start
     node: str = ""
 
 
@@ -46,24 +46,24 @@ class Clash(Struct, frozen=True, kw_only=True):
 
 
 class RunWatch:
-    """A fold over the events of one run, for whoever looks at all of them. It holds no long output."""
+    """A fold over the events of one run, for views of many runs. It keeps no long outputs."""
 
     def __init__(self, run: str, pulse: WorkerPulse | None = None) -> None:
         self.run = run
-        #: of the newest event that it has seen
+        #: number of the last event that was applied
         self.seq = 0
         self._live_run = LiveRun(run, results=RunResults(longest=COMPARED))
         self.schedule = self._live_run.schedule
         #: results that are short enough to be compared
         self.outputs = self._live_run.results.outputs
-        #: by task: the run that a supervisor below leads for it
+        #: by task: its nested run
         self.nested = self._live_run.results.nested
-        #: attempts that are open
+        #: open attempts
         self.holds: dict[tuple[str, int], Hold] = {}
         #: by task: when its result came
         self.ended: dict[str, datetime] = {}
         self.clashes: list[Clash] = []
-        #: as the composed answer names them
+        #: contradictions that the composed answer names
         self.contradictions: tuple[Contradiction, ...] = ()
         self._pulse = pulse or WorkerPulse()
         self._done: dict[str, Load] = {}
@@ -72,11 +72,11 @@ class RunWatch:
         #: tasks whose hedge was faster
         self._won: set[str] = set()
 
-    # what is asked of it
+    # queries
 
     @property
     def last_at(self) -> datetime | None:
-        """When something last happened to it."""
+        """When the last event of the run happened."""
         return self.schedule.last_at
 
     @property
@@ -86,40 +86,40 @@ class RunWatch:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether nobody leads the run, since whoever comes takes a task of it."""
+        """Whether the run belongs to a pool, so that no process leads it and any worker may take its tasks."""
         requested = self.schedule.requested
         return requested is not None and requested.approach is events.Approach.POOL
 
     def nodes(self) -> list[TaskNode]:
-        """The tasks of the plan; neither the supervisor's own nor second attempts."""
+        """The tasks of the plan and their items, without system tasks and hedges."""
         return [node for task, node in self.schedule.nodes.items() if not is_system_task(task)]
 
     def asking(self) -> list[tuple[TaskNode, Question]]:
-        """What a person is waited for, for tasks and for the supervisor's own."""
+        """The open questions to people, with the tasks that ask them, system tasks included."""
         nodes = self.schedule.nodes.values()
         return [(node, node.question) for node in nodes if node.question is not None]
 
     def progress(self) -> Progress:
-        """How far this run is."""
+        """The progress of this run."""
         states = Counter(node.state for node in self.nodes())
         return progress_of(states, self._loads(), {self.schedule.state.value: 1})
 
     def began_at(self, task: str) -> datetime | None:
-        """When somebody first began with a task."""
+        """When the first attempt at a task began; None if there was none."""
         given = self._given.get(task)
         return given[0].since_at if given else None
 
     def worker_of(self, node: TaskNode) -> str:
-        """Who has a task: whoever had its last attempt, else whoever it is meant for."""
+        """The worker of a task: that of its last attempt, or the planned one if the task waits for its next attempt."""
         is_moved = node.state in (TaskState.WAITING, TaskState.READY, TaskState.RETRYING)
         if is_moved and node.task.worker:
             return node.task.worker
         return node.worker or node.task.worker
 
-    # what happens
+    # events
 
     def apply(self, seq: int, event: events.Event, author: str = "") -> None:
-        """Take in the next event of the run, and the node that wrote it."""
+        """Apply the next event of the run; `author` is the node that wrote it."""
         self.seq = seq
         self._live_run.replay((event,))
         match event:
@@ -136,7 +136,7 @@ class RunWatch:
             case events.ResultRefused():
                 self._refuse(event)
             case _:
-                pass  # the schedule knows what it means
+                pass  # only the schedule needs it
 
     def _start(self, event: events.AttemptStarted, author: str) -> None:
         if is_system_task(event.task) and not is_hedge(event.task):
@@ -166,7 +166,7 @@ class RunWatch:
         if is_hedge(event.task):
             self._won.add(hedged(event.task))
         if event.task in self._won:
-            return  # the result is another's
+            return  # the result is that of the other attempt
         self._tally(hold.worker, event.at, Load(completed=1, busy=event.at - hold.since_at))
         self._pulse.done(hold.worker, event.at)
 
@@ -180,7 +180,7 @@ class RunWatch:
         given = self._given.get(event.task, [])
         first = next((hold for hold in given if hold.attempt == event.attempt), None)
         if first is None or first is given[-1]:
-            return  # it was only late: nobody else was given the task
+            return  # it was only late: no other attempt had the task
         clash = Clash(
             task=event.task, first=first, second=given[-1], at=event.at, refused=event.why
         )

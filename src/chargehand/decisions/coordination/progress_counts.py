@@ -1,4 +1,4 @@
-"""How far the work is: tasks by state, runs by state, and what each worker has done and does."""
+"""Progress: tasks by state, runs by state, and the attempts of each worker."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -15,16 +15,16 @@ class Load(Struct, frozen=True, kw_only=True):
 
     running: int = 0
     completed: int = 0
-    #: lost ones, too
+    #: lost attempts included
     failed: int = 0
-    #: the time of all that were completed, one after another
+    #: the total time of all completed attempts
     busy: timedelta = _NO_TIME
     #: time of its last event
     last_at: datetime | None = None
 
     @property
     def mean(self) -> timedelta | None:
-        """Its mean duration; None while nothing is completed."""
+        """Mean duration of its completed attempts; None if there are none."""
         return self.busy / self.completed if self.completed else None
 
     def __add__(self, other: "Load") -> "Load":
@@ -41,18 +41,18 @@ class Load(Struct, frozen=True, kw_only=True):
 class Progress(Struct, frozen=True, kw_only=True):
     """The progress of one run, or of all together. Each task is counted once, by its state."""
 
-    #: waits for others, for a place or for its next try
+    #: waits for other tasks, for a slot or for its next try
     pending: int = 0
     running: int = 0
-    #: a person must say something first
+    #: waits for a person's answer
     asking: int = 0
     completed: int = 0
     failed: int = 0
     skipped: int = 0
-    #: taken out of the plan, or stopped with its run
+    #: removed from the plan, or stopped with its run
     cancelled: int = 0
     workers: dict[str, Load] = {}
-    #: how many stand how: running, waiting, …, succeeded, partial, failed, cancelled
+    #: number of runs by state: running, waiting, …, succeeded, partial, failed, cancelled
     runs: dict[str, int] = {}
 
     @property
@@ -87,7 +87,7 @@ class Progress(Struct, frozen=True, kw_only=True):
         )
 
     def words(self, *, is_led: bool = True) -> str:
-        """As text. Of a run that no process leads, what was running is interrupted."""
+        """As text. In a run that no process leads, running tasks count as interrupted."""
         counts = {name: getattr(self, name) for name in _SAID}
         if not is_led:
             counts = {"interrupted": counts.pop("running"), **counts}
@@ -106,7 +106,7 @@ _PENDING = (TaskState.WAITING, TaskState.READY, TaskState.RETRYING)
 def progress_of(
     states: Counter[TaskState], workers: dict[str, Load], runs: dict[str, int]
 ) -> Progress:
-    """The progress that so many tasks in each state come to."""
+    """The progress, given the number of tasks in each state."""
     return Progress(
         pending=sum(states[state] for state in _PENDING),
         running=states[TaskState.RUNNING],

@@ -1,4 +1,4 @@
-"""The round that the coordinator makes through all runs that have not ended, looking for trouble."""
+"""The coordinator's health check: looks for troubles in all runs that have not ended."""
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ SHOWN = 120
 
 
 class HealthCheck:
-    """One look at all runs that have not ended, as they stand `now`."""
+    """Checks the state that all open runs have `now`."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class HealthCheck:
         self._usual = usual
         self._now = now
         self._patience = patience
-        #: nodes that are surely no longer at work
+        #: nodes that have certainly ended
         self._gone = gone
 
     def troubles(self) -> Iterator[Trouble]:
-        """All of them, run by run."""
+        """All troubles, run by run."""
         for watch in self._watches.values():
             if self._needs_leader(watch) and watch.run not in self._led:
                 how_far = watch.progress().words(is_led=False)
@@ -50,12 +50,12 @@ class HealthCheck:
                 yield self._asking(watch, node, question)
 
     def _needs_leader(self, watch: RunWatch) -> bool:
-        """Whether a process has to lead it; a nested run is led with the one above it."""
+        """Whether a process must lead the run; a nested run is led together with the run above it."""
         requested = watch.schedule.requested
         return requested is not None and not requested.parent and not watch.is_pooled
 
     def _is_asleep(self, watch: RunWatch) -> bool:
-        """Whether there is something to begin with, and for too long nobody has begun with anything."""
+        """Whether tasks are ready but none has been started for too long."""
         ready = any(node.state is TaskState.READY for node in watch.schedule.nodes.values())
         is_still = not watch.holds and not watch.schedule.is_paused
         is_silent = self._silence(watch) > self._patience
@@ -112,12 +112,12 @@ class HealthCheck:
         )
 
     def _heard_at(self, watch: RunWatch, hold: Hold) -> datetime:
-        """When an attempt last gave a sign of life; one that leads a run gives those of that run."""
+        """When an attempt last showed activity; activity of its nested run counts too."""
         below = self._watches.get(watch.nested.get(hold.task, ""))
         if below is None:
             return hold.last_at
         if below.asking():
-            return self._now  # a person is waited for, which is told of anyway
+            return self._now  # it waits for a person, which is reported anyway
         signs = [self._heard_at(below, each) for each in below.holds.values()]
         return max([hold.last_at, *signs, *([below.last_at] if below.last_at else [])])
 

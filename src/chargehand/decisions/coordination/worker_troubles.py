@@ -1,4 +1,4 @@
-"""What does not go well, while it does not: who is stuck, who keeps failing, who is waited for."""
+"""Troubles: stuck attempts, workers that keep failing, questions that wait for a person."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -6,36 +6,36 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-#: failures of one worker, with nothing done between them, that are a trouble
+#: failures of one worker in a row that are a trouble
 IN_A_ROW = 3
-#: an attempt that is silent so many times as long as its worker usually takes is stuck
+#: an attempt is stuck if it is silent for this many times the mean duration of its worker
 FACTOR = 3
-#: attempts that a worker must have completed before anybody knows what is usual
+#: attempts that a worker must have completed before its mean duration is used
 KNOWN = 3
-#: nothing that is silent for less is stuck, however quick its worker is
+#: an attempt that is silent for less is never stuck, however quick its worker is
 LEAST = timedelta(seconds=10)
-#: who has failed before that and was not heard of since is no trouble now
+#: a worker whose last failure is older is no trouble any more
 RECENT = timedelta(hours=1)
-#: failures of one worker that are remembered
+#: failures that are kept for each worker
 _KEPT = 100
 
 
 class Symptom(StrEnum):
-    """The kinds of things that do not go well."""
+    """The kinds of troubles."""
 
     STUCK = "stuck"  #: an attempt is silent for too long
-    FAILING = "failing"  #: a worker fails time and again
-    ASKING = "asking"  #: a person is waited for
-    UNLED = "unled"  #: a run has not ended and nobody leads it, or whoever does is silent
-    GONE = "gone"  #: the process that had a task of a pool is no longer there
-    UNREADABLE = "unreadable"  #: a run is there and cannot be read
+    FAILING = "failing"  #: a worker keeps failing
+    ASKING = "asking"  #: a question waits for a person
+    UNLED = "unled"  #: an open run has no leader, or its leader is silent
+    GONE = "gone"  #: the process that had a task of a pool is gone
+    UNREADABLE = "unreadable"  #: a run cannot be read
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong, and what can be done about it."""
+    """One problem, and what you can do about it."""
 
     kind: Symptom
-    #: of the worker, the question or the run
+    #: name of the worker, or id of the question or the run
     name: str
     fact: str
     advice: str
@@ -66,7 +66,7 @@ class Health(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """An attempt of a worker that came to nothing."""
+    """A failed attempt of a worker."""
 
     at: datetime
     #: run and task
@@ -75,32 +75,32 @@ class Failure(Struct, frozen=True):
 
 
 class WorkerPulse:
-    """Who fails in a row, over all runs. Runs may be told one after the other: time decides."""
+    """The failures of each worker in a row, over all runs. Reports may come in any order: their times decide."""
 
     def __init__(self) -> None:
         self._done_at: dict[str, datetime] = {}
         self._failures: dict[str, list[Failure]] = {}
 
     def done(self, worker: str, at: datetime) -> None:
-        """A worker has done something."""
+        """An attempt of this worker is done."""
         before = self._done_at.get(worker)
         self._done_at[worker] = at if before is None else max(at, before)
         if worker in self._failures:
             self._failures[worker] = self.in_a_row(worker)
 
     def failed(self, worker: str, at: datetime, where: str, why: str) -> None:
-        """Something came to nothing in a worker's hands."""
+        """An attempt of this worker failed."""
         failures = [*self._failures.get(worker, ()), Failure(at, where, why)]
         self._failures[worker] = sorted(failures, key=lambda each: each.at)[-_KEPT:]
 
     def in_a_row(self, worker: str) -> list[Failure]:
-        """What has failed since the worker last did something, the oldest first."""
+        """The failures since the worker's last success, the oldest first."""
         done_at = self._done_at.get(worker)
         failures = self._failures.get(worker, [])
         return [each for each in failures if done_at is None or each.at > done_at]
 
     def troubles(self, now: datetime) -> list[Trouble]:
-        """The workers that fail time and again these days."""
+        """The workers that keep failing, with a recent failure."""
         rows = {worker: self.in_a_row(worker) for worker in sorted(self._failures)}
         return [
             _failing(name, row)
@@ -124,6 +124,6 @@ def _failing(worker: str, row: list[Failure]) -> Trouble:
 def patience_with(
     worker: str, usual: Mapping[str, tuple[int, timedelta]], patience: timedelta
 ) -> timedelta:
-    """How long an attempt of this worker may be silent: as told, or less if it is known to be quick."""
+    """How long an attempt of this worker may be silent: `patience`, or less if the worker is known to be quick."""
     count, mean = usual.get(worker, (0, patience))
     return patience if count < KNOWN else min(patience, max(FACTOR * mean, LEAST))
