@@ -109,9 +109,8 @@ class RecursiveSupervisor:
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
         """The function that runs an attempt: one call that does the task or splits it, then a run over the parts."""
-        resources.models(
-            self.model, f"recursive supervisor {self.name!r}"
-        )  # refuses if there is none
+        # Refuses if there is none.
+        resources.models(self.model, f"recursive supervisor {self.name!r}")
         own = Resources(model=self.model, settings=self._settings).below(resources)
         # A supervisor with nobody but this one on its roster leads the parts.
         team = Supervisor(

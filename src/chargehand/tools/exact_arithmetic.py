@@ -69,7 +69,8 @@ def _whole_power(base: Fraction, exponent: int) -> Fraction:
     if abs(base) not in (0, 1) and (bits - 1) * abs(exponent) > MOST_BITS:
         raise NoValue(f"the result has more than {MOST_BITS * 3 // 10} digits")
     if abs(base) in (0, 1) and abs(exponent) >= 4:
-        exponent = 2 + exponent % 2  # for 0, 1 and -1, a small exponent of the same parity gives the same result
+        # For 0, 1 and -1, a small exponent of the same parity gives the same result.
+        exponent = 2 + exponent % 2
     return base**exponent
 
 
@@ -306,9 +307,8 @@ def _decimal(number: Fraction) -> str:
 
 
 def _rounded(number: Fraction) -> str:
-    context = Context(
-        prec=16
-    )  # not a float, whose range is too small for very large and very small numbers
+    # Not a float, whose range is too small for very large and very small numbers.
+    context = Context(prec=16)
     near = context.divide(Decimal(number.numerator), Decimal(number.denominator))
     return _trimmed(f"{near:.16g}")
 

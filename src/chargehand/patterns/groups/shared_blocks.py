@@ -102,9 +102,8 @@ class Blocks:
             known = {each.label: each for each in await board.labels()}
             label = known.get(block.label)
             if block.value is not None and (label is None or not label.version):
-                with suppress(
-                    BlockChanged
-                ):  # another was faster, and what it holds is theirs to say
+                # Another was faster, and what it holds is theirs to say.
+                with suppress(BlockChanged):
                     await board.write(block.label, block.value, expect=0)
             guard = Guard(tuple(block.readers), tuple(block.writers))
             if guard != Guard() and (label is None or label.guard != guard):

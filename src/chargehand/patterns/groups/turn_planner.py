@@ -256,10 +256,11 @@ class ManagerMember:
         said = (await read_talk(live_run, {}, self._buffer, bring, whole=True)).messages()
         for id_ in done_in(live_run.schedule.nodes):
             task = live_run.schedule.nodes[id_].task
+            # Of a run of no group.
             if SpokenTurn.of(task) is None and task.id not in (
                 MINUTES,
                 CLOSING,
-            ):  # of a run of no group
+            ):
                 output = (await bring(live_run.results.outputs[id_])).read()
                 said.append(Message(sender=task.worker, to=(USER,), content=output, task=id_))
         return said

@@ -118,9 +118,8 @@ class WorkerAgent:
         another task.
         """
         requests = self.pool.requests
-        if (
-            request_id
-        ):  # nothing else to compare it with: the claim itself looks what is most urgent
+        # Nothing else to compare it with: the claim itself looks what is most urgent.
+        if request_id:
             await requests.take_letters(request_id)
             only = await self._at_work().do_next(request_id, self._names)
             return None if only is None else await self._form(request_id, *only)

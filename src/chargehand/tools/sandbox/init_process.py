@@ -116,7 +116,8 @@ def check_place(job: dict[str, Any]) -> None:
 def give_up_rights(uid: int) -> None:
     if os.geteuid() == 0:
         for capability in range(64):
-            libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails for numbers that the kernel does not know
+            # Fails for numbers that the kernel does not know.
+            libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
@@ -247,7 +248,8 @@ class ProcessWatch:
         while not self._has_ended():
             ready, _, _ = select.select([pidfd, control], [], [], TICK)
             if control in ready:
-                os._exit(78)  # the supervisor sends nothing after the job, so this is the end of the channel
+                # The supervisor sends nothing after the job, so this is the end of the channel.
+                os._exit(78)
             if not ready and not self._excess:
                 self._excess = self._measure()
                 if self._excess:
