@@ -18,7 +18,7 @@ from chargehand.notify.base import Notice
 
 TIME = timedelta(seconds=10)
 BACKOFF = timedelta(seconds=1)
-#: seconds; a notice whose Retry-After is longer is not retried
+#: seconds; the longest wait before a retry. If Retry-After is longer, the notice is not retried
 LONGEST_WAIT = 15.0
 SIGNATURE = "X-Chargehand-Signature"
 #: how long a signature is valid

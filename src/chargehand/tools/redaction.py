@@ -51,8 +51,10 @@ class Redactor:
 
     @property
     def margin(self) -> int:
-        """Characters of the longest encoded secret. A cut text surely ends without part of a secret only
-        after this many characters are dropped."""
+        """The length of the longest encoded secret.
+
+        After text was cut, drop this many characters from its end: they may contain part of a secret.
+        """
         return max((8 * len(value.encode()) for value in self._secrets.values()), default=0)
 
     def covers(self, values: Iterable[str]) -> bool:

@@ -18,7 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from chargehand.errors import ToolError, UsageError
 from chargehand.tools.docstrings import read_docstring
 
-#: faults that a model is told at once; it repairs only a few at a time, and more cost tokens
+#: faults in one error message; a model repairs only a few at a time, and more cost tokens
 MOST_FAULTS = 8
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

@@ -41,8 +41,10 @@ class GroupResult:
 
     @property
     def output(self) -> Any:
-        """The content of the answer: the manager's answer or, if there is none, the last message to everyone,
-        without the termination token."""
+        """The content of the answer, without the termination token.
+
+        It is the manager's answer or, if there is none, the last message to everyone.
+        """
         return self.run.output
 
     @property

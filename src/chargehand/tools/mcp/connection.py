@@ -205,7 +205,7 @@ class ServerConnection:
                 await self._connect_and_serve()
             if self._scope.cancelled_caught and self._end is None:
                 self.end(self._diagnosis.too_slow("connect", self._timeouts.connect))
-        except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+        except Exception as error:  # noqa: BLE001 - callers get any error
             self.end(self._diagnosis.of(error, "connect"))
         finally:
             self._finish()
@@ -272,7 +272,7 @@ class ServerConnection:
             # A server that hangs answers no other request either; the next listing will detect that.
             self.note_change()
             job.settle(self._diagnosis.too_slow(job.what, job.limit))
-        except Exception as error:  # noqa: BLE001 - whatever it is, its caller is told
+        except Exception as error:  # noqa: BLE001 - the caller gets any error
             self._settle_failed(job, error)
         self._open.discard(job)
         if self._retirement is not None and not self._open:
