@@ -1,4 +1,4 @@
-"""A worker whose work is done by another framework, and what the frameworks have in common."""
+"""A worker that runs an agent or graph of another framework, and code that all frameworks share."""
 
 import functools
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -19,12 +19,12 @@ from chargehand.roles.function_worker import FunctionWorker, Work
 from chargehand.roles.refusal_detection import refusal_of
 from chargehand.roles.resources import Resources
 
+#: one effect for all tools of another framework, or effects by tool name; a tool that is not named is `once`
 Effects: TypeAlias = "Effect | str | Mapping[str, Effect | str]"
-"""The effect of all tools of another framework, or by the name of the tool; one that is not named is `once`."""
 
 
 class AgentOptions(TypedDict, total=False):
-    """How a worker stands on a roster, as for `chargehand.worker`; all of it may be left out."""
+    """Options of a worker, as for `chargehand.worker`; all are optional."""
 
     skills: Sequence[str]
     capacity: int | Elastic | None
@@ -35,7 +35,7 @@ class AgentOptions(TypedDict, total=False):
 
 
 class AgentWorker(FunctionWorker):
-    """An agent or a graph of another framework. With `untrusted`, whatever it returns is tainted."""
+    """An agent or graph of another framework. With `untrusted`, everything that it returns is tainted."""
 
     def __init__(
         self,
@@ -54,15 +54,15 @@ class AgentWorker(FunctionWorker):
 
         super().__init__(attempt, name, description, **standing)
         self._attempt = attempt
-        #: the real ones that it is known to ask, as `provider:model`
+        #: returns the known real models that it calls, as `provider:model`
         self._models = models
 
     def work(self, resources: object) -> Work:
-        """What an attempt of it is: its models are asked through the gateway of these resources."""
+        """The function that runs an attempt; model calls go through the gateway of these resources."""
         return functools.partial(self._attempt, resources=cast("Resources", resources))
 
-    def refuse_unpriced(self, resources: object) -> None:  # noqa: ARG002 - as all who ask models
-        """Raise `UsageError` if it asks a model whose price nobody knows: a cap on money could not be kept."""
+    def refuse_unpriced(self, resources: object) -> None:  # noqa: ARG002 - as all workers that call models
+        """Raise `UsageError` if it calls a model of unknown price, because a cap on money could not be enforced."""
         one = Usage(calls=1, tokens_in=1, tokens_out=1)
         for model in self._models():
             if price_of(model, one) is None:
@@ -70,7 +70,7 @@ class AgentWorker(FunctionWorker):
 
 
 def _judged(outcome: Any) -> Any:
-    """The outcome; a text that says that the task cannot be done is a failure, as of our own workers."""
+    """The outcome; a text that refuses the task becomes a failure, as with chargehand's own workers."""
     if not isinstance(outcome, Done) or outcome.value.blob:
         return outcome
     text = outcome.value.read()
@@ -79,7 +79,7 @@ def _judged(outcome: Any) -> Any:
 
 
 class ToolEffects:
-    """The effect of each tool, as it was declared."""
+    """The declared effect of each tool."""
 
     def __init__(self, effects: Effects) -> None:
         self._all = _effect(effects) if isinstance(effects, str) else Effect.ONCE
@@ -90,7 +90,7 @@ class ToolEffects:
         return self._named.get(tool, self._all)
 
     def refuse_unknown(self, tools: Collection[str] | None, worker: str) -> None:
-        """Raise `UsageError` for a name that no tool has. None: which tools there are shows only during the work."""
+        """Raise `UsageError` for a declared tool that does not exist. None: the tools are known only at run time."""
         unknown = [] if tools is None else [name for name in self._named if name not in tools]
         if unknown:
             raise UsageError(
@@ -100,7 +100,7 @@ class ToolEffects:
 
 
 def _effect(word: str) -> Effect:
-    # Not keyed: there is no way to hand such a tool its key.
+    # Not keyed: there is no way to pass the key to such a tool.
     known = [each for each in Effect if each is not Effect.KEYED]
     if word not in known:
         words = ", ".join(each.value for each in known)
@@ -110,7 +110,7 @@ def _effect(word: str) -> Effect:
 
 @contextmanager
 def needing(extra: str) -> Iterator[None]:
-    """Say which extra to install if what is imported inside is not there."""
+    """If an import inside fails, raise `UsageError` with the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Connects one attempt to the framework that does its work: its steps, model calls, questions and endings."""
+"""Connects one attempt to the framework that runs it: steps, model calls, questions and the end."""
 
 import asyncio
 import uuid
@@ -43,9 +43,9 @@ from chargehand.roles.resources import Resources, terms_of
 from chargehand.roles.tool_loop import APPROVE, REJECT
 
 T = TypeVar("T")
-#: tokens of an answer without a maximum of its own, in a run that has a budget
+#: maximum tokens of a response in a run with a budget, if the framework sets no maximum
 MOST_OUT = ModelSettings().max_tokens
-#: that may be told where nothing is limited
+#: the largest usage that is accepted as reported if nothing is capped
 _ANYTHING = Usage(tokens_in=MOST_TOLD, tokens_out=MOST_TOLD)
 _KINDS: dict[ErrorClass, type[ModelError]] = {
     ErrorClass.RESOURCE: ModelBusy,
@@ -61,42 +61,44 @@ class ExternalCall(Generic[T]):
 
     #: the model as `provider:model`
     model: str
-    #: whose limits it shares
+    #: the account whose rate limits it shares
     account: str
-    #: asks the framework's own model; may be called several times
+    #: calls the framework's own model; may be called several times
     send: Callable[[], Awaitable[T]]
-    #: everything that the model is sent, as JSON
+    #: everything that is sent to the model, as JSON
     sent: bytes
-    #: tokens of the response at most
+    #: maximum tokens of the response
     most: int
+    #: what the trace shows of the call
     about: object
-    #: how the response is kept, and what it has used
+    #: converts the response to and from JSON for the journal
     kept_as: TypeAdapter[T]
+    #: the usage that a response reports
     usage_of: Callable[[T], Usage]
-    #: the tool call that makes it, if one does
+    #: the tool call that makes this model call, if any
     within: str = ""
 
 
 class AttemptBridge:
-    """Leads one attempt through another framework, whatever that does with exceptions.
+    """Runs one attempt in another framework, and protects the exceptions that end the attempt.
 
-    A question to a person, a lost task, a replay that does not match: what ends an attempt must reach
-    the engine, and not be told to a model, put into a group or swallowed. It is kept as it passes, and
-    raised again when the framework has returned.
+    A question to a person, a lost task or a replay mismatch must reach the engine. The framework may
+    report such an exception to a model, wrap it in a group or swallow it. So the bridge records it, and
+    raises it again when the framework has returned.
     """
 
     def __init__(self, brief: Brief, resources: Resources) -> None:
         self.brief = brief
-        #: of all model calls that are steps, replayed ones included
+        #: the total of all model calls that are steps, including replayed ones
         self.usage = NO_USAGE
         self._resources = resources
         self._ending: BaseException | None = None
         self._turns = 0
-        #: whether the call that failed last may have cost something
+        #: whether the last failed call may have cost money
         self._is_paid = False
 
     async def through(self, work: Awaitable[T]) -> T:
-        """What the framework returns or raises, unless the attempt was to end meanwhile."""
+        """What the framework returns or raises, unless an exception that ends the attempt was recorded."""
         try:
             result = await work
         except BaseException:
@@ -117,9 +119,9 @@ class AttemptBridge:
         about: object = None,
         reserve: Usage = NO_USAGE,
     ) -> Done:
-        """`brief.durable` for a call that a framework makes. What `run` raises, the framework gets to see.
+        """`brief.durable` for a call of the framework. An exception of `run` is raised to the framework.
 
-        It is written down with the class of failure it means.
+        The journal records it with its error class.
         """
         own: Exception | None = None
         if name == MODEL_CALL:
@@ -151,7 +153,7 @@ class AttemptBridge:
             raise
 
     async def model_step(self, call: ExternalCall[T]) -> T:
-        """The response of a framework's model: asked once, then read from the journal."""
+        """The response of the framework's model: requested once, then read from the journal."""
 
         async def run() -> Done:
             response, usage = await self._asked(call)
@@ -175,12 +177,12 @@ class AttemptBridge:
         return response
 
     async def _asked(self, call: ExternalCall[T]) -> tuple[T, Usage]:
-        """Ask the model when its provider bears it, as often as that needs.
+        """Call the model through the gateway, with its rate limits and retries; returns the response and its usage.
 
-        Raises what the framework's own call raised. Raises `Parked` while no provider can be asked for long.
+        Raises what the framework's own call raised, and `Parked` during a long outage of the provider.
         """
         model = _QueuedModel(call)
-        # Of the same size as what is sent. No two are the same: none is shared.
+        # A stand-in request of the same size. Unique, so that the gateway shares no response.
         settings = ModelSettings(max_tokens=call.most, extra={"call": uuid.uuid4().hex})
         request = ModelRequest(turns=(user(call.sent.decode()),), settings=settings)
         try:
@@ -218,18 +220,18 @@ class AttemptBridge:
 
 
 class _QueuedModel(Generic[T]):
-    """Stands in for a model in the queue of its provider: when its turn has come, the framework asks its own."""
+    """A stand-in for a model in the gateway: when it is called, the framework calls its own model."""
 
     abilities = Abilities()
 
     def __init__(self, call: ExternalCall[T]) -> None:
         self.name = call.model
         self.account = call.account
-        #: the response, once there is one
+        #: the response, once it has arrived
         self.came: list[T] = []
         self._call = call
 
-    async def ask(self, request: ModelRequest) -> ModelReply:  # noqa: ARG002 - `send` knows it
+    async def ask(self, request: ModelRequest) -> ModelReply:  # noqa: ARG002 - `send` has the real request
         try:
             response = await self._call.send()
         except ModelError:
@@ -248,31 +250,31 @@ def _model_error(error: Exception) -> ModelError:
     status = status_of(error) or 0
     kind = _KINDS.get(failed.kind, ModelRefused)
     if status == HTTPStatus.UNAUTHORIZED:
-        kind = ModelDenied  # a bad key fails every call; what else is denied, only this one
+        kind = ModelDenied  # a bad key fails all calls; any other denial fails only this one
     elif not issubclass(kind, ModelDenied):
         kind = lasting_kind(status, failed.message, failed.retry_after) or kind
     return kind(failed.message, retry_after=failed.retry_after, status=status)
 
 
 def account_at(provider: str, client: Any) -> str:
-    """The account of a provider's client: the one that our own adapters have with the same key."""
+    """The account of a provider's client, the same as that of our own adapters with the same key."""
     host = urlsplit(str(getattr(client, "base_url", ""))).netloc
     return account_of(provider, f"{host} {getattr(client, 'api_key', '')}")
 
 
 def priced(model: str, usage: Usage) -> Usage:
-    """What was used, with the price of `provider:model` as far as it is known."""
+    """The usage with the price of `provider:model`, or 0 if the price is unknown."""
     return replace(usage, money=max(price_of(model, usage) or 0.0, 0.0))
 
 
 def worst(model: str, sent: int, most: int) -> Usage:
-    """The most that a request of so many bytes can cost: it has no more tokens than that."""
+    """The maximum cost of a request of this many bytes, which cannot have more tokens than bytes."""
     bound = Usage(calls=1, tokens_in=sent, tokens_out=most)
     return replace(bound, money=worst_price(model, bound))
 
 
 def beyond(all_: Usage, seen: Usage) -> Usage:
-    """What was spent beside what is accounted for already; its price is not known."""
+    """The usage that is not accounted for yet; its price is unknown."""
     return Usage(
         calls=max(all_.calls - seen.calls, 0),
         tokens_in=max(all_.tokens_in - seen.tokens_in, 0),

@@ -1,4 +1,4 @@
-"""Any callable as a worker: its parameters are filled from the task by their names."""
+"""Turns any callable into a worker; its parameters are filled from the task by name."""
 
 import functools
 import inspect
@@ -21,9 +21,9 @@ def callable_worker(
 ) -> FunctionWorker:
     """Turn any callable into a worker: a function, a bound method, a `functools.partial`, an object with `__call__`.
 
-    A parameter gets the argument or input of the task that has its name, one that is called `brief` or
-    annotated so gets the brief. If none has such a name, the first gets the task in words. What is
-    async runs on the event loop, all else in a thread.
+    A parameter gets the task's argument or input of the same name; a parameter that is named `brief` or
+    annotated with `Brief` gets the brief. If no name matches, the first required parameter gets the task
+    as text. An async callable runs on the event loop, any other in a thread.
     """
     if not callable(function):
         raise UsageError(f"worker {name!r}: {function!r} cannot be called")
@@ -48,7 +48,7 @@ def _called(call: Work) -> Work:
 
 
 class _Call:
-    """Calls a function with what a brief has for it."""
+    """Calls a function with arguments from a brief."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
@@ -78,11 +78,11 @@ class _Call:
 
     @property
     def _open(self) -> list[Parameter]:
-        """The parameters that have a name of their own."""
+        """The parameters with a name: all except *args and **kwargs."""
         return [each for each in self._parameters or () if each.kind in _NAMED]
 
     def _is_told(self, given: dict[str, Any], lacking: list[str]) -> bool:
-        """Whether the function is to be told the task in words: none of its parameters is named there."""
+        """Whether the function gets the task as text, because no parameter matches a name in the brief."""
         kinds = {each.kind for each in self._parameters or ()}
         takes_any = Parameter.VAR_POSITIONAL in kinds and not self._open
         is_named = any(each.name in given for each in self._open)
@@ -95,7 +95,7 @@ class _Call:
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[Parameter] | None:
-    """Its parameters; None if nobody can tell, as of some that are written in C."""
+    """The parameters of a function; None if they are unknown, as for some functions written in C."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

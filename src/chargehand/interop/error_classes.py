@@ -1,4 +1,4 @@
-"""From the exceptions of other packages to the class of failure that decides what is done about them."""
+"""Maps exceptions of other packages to error classes, which decide whether a task is retried."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,14 +10,14 @@ from chargehand.facts.http_statuses import status_of
 from chargehand.facts.outcome import NO_USAGE, ErrorClass, Failed, Usage, classify, failed_by
 from chargehand.models.provider_errors import lasting_kind, retry_after_in, without_keys
 
-#: causes of causes that are looked at
+#: length of the chain of causes that is examined
 DEEPEST = 10
 
 
 def failure_of(error: Exception, usage: Usage = NO_USAGE, kind: ErrorClass | None = None) -> Failed:
-    """The failure that an exception of another package means, without the keys it may quote.
+    """The failure for an exception of another package, without API keys that its text may contain.
 
-    It is final if the account of a model has nothing left, as with our own models.
+    It is final if the account of a model is exhausted, as with chargehand's own models.
     """
     failed = failed_by(error, usage)
     return replace(
@@ -31,7 +31,7 @@ def failure_of(error: Exception, usage: Usage = NO_USAGE, kind: ErrorClass | Non
 
 
 def told_by(error: Exception) -> WorkerError:
-    """The same failure as an exception that says itself how it is to be treated."""
+    """The failure as a `WorkerError`, which contains its error class and its wait."""
     failed = failure_of(error)
     told = WorkerError(failed.message, kind=failed.kind, retry_after=failed.retry_after)
     told.is_final = failed.is_final
@@ -39,7 +39,7 @@ def told_by(error: Exception) -> WorkerError:
 
 
 def class_of(error: BaseException) -> ErrorClass:
-    """Why it failed, as far as the exception or one of its causes tells."""
+    """The error class, from the exception or one of its causes."""
     for each in _causes(error):
         if _says_exhausted(each):
             return ErrorClass.RESOURCE
@@ -50,7 +50,7 @@ def class_of(error: BaseException) -> ErrorClass:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception, and what it was raised for; of several at once, the first."""
+    """The exception and the chain of its causes; of an exception group, only the first member."""
     each: BaseException | None = error
     for _ in range(DEEPEST):
         if each is None:
@@ -60,7 +60,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_exhausted(error: BaseException) -> bool:
-    """Whether no further try can help: of several models that were asked, each has nothing left."""
+    """Whether a retry cannot help, because the account is exhausted; in a group, the accounts of all models."""
     for each in _causes(error):
         if isinstance(each, BaseExceptionGroup):
             return all(map(_is_exhausted, each.exceptions))
@@ -76,7 +76,7 @@ def _says_exhausted(error: BaseException) -> bool:
 
 
 def _wait_in(error: BaseException) -> timedelta | None:
-    """The Retry-After of the answer in an exception, or in one of its causes."""
+    """The Retry-After header of the response in an exception or in one of its causes."""
     for each in _causes(error):
         for holder in (getattr(each, "response", None), each):
             items = getattr(getattr(holder, "headers", None), "items", None)

@@ -1,4 +1,4 @@
-"""Notifications for people: notices, and the ways to send them."""
+"""Notifications for people: notices, and the notifiers that send them."""
 
 from chargehand.notify.base import Notice, NoticeKind, Notifier, Subscription
 from chargehand.notify.command import Command

@@ -1,4 +1,4 @@
-"""What a person is told of a run, and what must be able to tell it."""
+"""Notices to people about a run, and the interface of notifiers."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -11,10 +11,10 @@ from msgspec import Struct
 class NoticeKind(StrEnum):
     """What a notice is about."""
 
-    QUESTION = "question"  #: a run waits for an answer
-    FINISHED = "finished"  #: a run has ended with something to show
-    BUDGET = "budget"  #: a run has ended because nothing was left to spend
-    FAILED = "failed"  #: a run has ended with nothing usable
+    QUESTION = "question"  #: a run is waiting for an answer
+    FINISHED = "finished"  #: a run has ended with a usable result
+    BUDGET = "budget"  #: a run has ended because its budget was used up
+    FAILED = "failed"  #: a run has ended without a usable result
 
 
 class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,31 +24,31 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `evidence`, as JSON: show it as data.
     """
 
-    #: the same for the same thing, however often it is sent: a notice may come twice
+    #: identifies the notice: a notice may arrive twice, with the same id
     id: str
     kind: NoticeKind
     run: str
     #: the question, or how the run ended
     text: str
     at: datetime
-    #: what the run was asked for, cut
+    #: the request of the run, cut
     request: str = ""
-    #: whose question it is
+    #: the id of the task that asks
     task: str = ""
-    #: its id
+    #: the id of the question
     question: str = ""
-    #: what kind of question: plain, approval, in_doubt, failure, budget, plan
+    #: the kind of question: plain, approval, in_doubt, failure, budget, plan
     about: str = ""
-    #: none: any text answers it
+    #: the possible answers; none: any text is an answer
     choices: tuple[str, ...] = ()
     #: the choice that may be followed by a colon and JSON
     telling: str = ""
     default: str | None = None
-    #: when the default is taken, or the task fails; None: it waits
+    #: when the default is taken or, without a default, the task fails; None: it waits forever
     deadline_at: datetime | None = None
-    #: JSON of exactly what is to be decided on, cut
+    #: exactly what has to be decided on, as JSON, cut
     evidence: str = ""
-    #: the command that answers it, with TEXT in place of the answer; empty if only this process can
+    #: the command that answers it, with TEXT in place of the answer; empty if only this process can answer it
     answer: str = ""
     #: the command that shows the run
     show: str = ""
@@ -60,9 +60,9 @@ class Notifier(Protocol):
     """A way to reach a person."""
 
     async def notify(self, notice: Notice) -> None:
-        """Send this notice. Raises `NoticeNotSent`, or anything, if it cannot have arrived.
+        """Send this notice. Raises `NoticeNotSent`, or any other exception, if it was not sent.
 
-        Never called twice at once. A call that takes longer than two minutes is cancelled.
+        Calls never overlap. A call that takes longer than two minutes is cancelled.
         """
 
 
@@ -73,5 +73,5 @@ class Subscription(Struct, frozen=True):
     of: tuple[NoticeKind, ...] = (NoticeKind.QUESTION,)
 
 
+#: the type of `Supervisor(notify=…)`; without a `Subscription`, a notifier gets only questions
 Notify: TypeAlias = "str | Notifier | Subscription | Sequence[str | Notifier | Subscription]"
-"""What `Supervisor(notify=…)` takes; who is not subscribed to anything else hears of questions."""

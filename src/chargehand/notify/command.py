@@ -1,4 +1,4 @@
-"""Notices handed to a program of the operator's."""
+"""Sends notices to a program."""
 
 import asyncio
 import contextlib
@@ -15,20 +15,20 @@ from chargehand.facts.argument_checks import Duration, duration, keywords_checke
 from chargehand.notify.base import Notice
 
 TIME = timedelta(seconds=30)
-#: bytes of what a failing command said that are worth a line in the log
+#: bytes of standard error of a failing command that appear in the log
 SAID = 500
 
 
 class Command:
     """Starts a program for each notice and passes it the notice as JSON on standard input.
 
-    `argv` is a list of arguments and no shell sees it; no part of a notice ever gets into it. A
-    program that does not end in time is killed, with everything that it started.
+    `argv` is a list of arguments, run without a shell; it never contains any part of a notice. A
+    program that does not end in time is killed, including its children.
     """
 
     @keywords_checked
     def __init__(self, argv: Sequence[str], *, timeout: Duration = TIME) -> None:
-        from shutil import which  # not at the top: programs that notify nobody need none of it
+        from shutil import which  # imported here, because most programs do not need it
 
         if isinstance(argv, str) or not argv:
             raise UsageError("a command is a list of words: Command(['notify-send', 'chargehand'])")
@@ -45,7 +45,7 @@ class Command:
     async def notify(self, notice: Notice) -> None:
         from tempfile import TemporaryFile
 
-        # A file, not a pipe, for what it says: a program left in the background would hold the pipe.
+        # A file, not a pipe, for standard error: a background child would keep a pipe open.
         with TemporaryFile() as said:
             code = await self._run(msgspec.json.encode(notice), said)
             if code:
@@ -60,7 +60,7 @@ class Command:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=said,
-                start_new_session=True,  # so that all it starts can be ended with it
+                start_new_session=True,  # a process group of its own, so its children can be killed too
             )
         except OSError as error:
             raise NoticeNotSent(f"{self!r} cannot be started: {error.strerror}") from error

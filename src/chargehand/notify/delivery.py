@@ -1,4 +1,4 @@
-"""Delivers notices to one notifier in the background; a run never waits for it."""
+"""Delivers notices to one notifier in the background, so that no run waits for it."""
 
 import asyncio
 import logging
@@ -9,16 +9,16 @@ from chargehand.notify.base import Notice, NoticeKind, Notifier
 
 log = logging.getLogger("chargehand")
 
-#: beyond it the oldest is dropped: a notifier that hangs must not fill the memory
+#: waiting notices; beyond this, the oldest is dropped, so that a notifier that hangs does not fill the memory
 MOST_WAITING = 100
-#: that sending one may take
+#: time to send one notice
 LONGEST = timedelta(minutes=2)
 
 
 class NoticeDelivery:
-    """One notice after another, in order. What cannot be sent is logged, and changes nothing else.
+    """Sends notices one after another, in order. A notice that cannot be sent is logged and dropped.
 
-    Its task lives while something waits to be sent; call `settle` before the event loop ends.
+    Its background task runs while notices are waiting; call `settle` before the event loop ends.
     """
 
     def __init__(self, notifier: Notifier, of: frozenset[NoticeKind]) -> None:
@@ -28,7 +28,7 @@ class NoticeDelivery:
         self._task: asyncio.Task[None] | None = None
 
     def take(self, notice: Notice) -> None:
-        """Send this soon, if it is subscribed to and not waiting already. Never waits."""
+        """Queue this notice if its kind is subscribed to and it is not queued already. Never waits."""
         if notice.kind not in self._of or any(each.id == notice.id for each in self._waiting):
             return
         if len(self._waiting) >= MOST_WAITING:
@@ -39,7 +39,7 @@ class NoticeDelivery:
             self._task = loop.create_task(self._deliver(), name=f"chargehand {self._notifier!r}")
 
     def withdraw(self, run: str, question: str = "") -> None:
-        """Nobody needs to be asked this any more; without a question, nothing that the run asks."""
+        """Remove the queued notices of this question or, without `question`, of all questions of the run."""
         moot = {question} if question else {each.question for each in self._waiting}
         self._waiting = deque(
             each
@@ -48,7 +48,7 @@ class NoticeDelivery:
         )
 
     async def settle(self, grace: timedelta) -> None:
-        """Give what is to be sent so long to be sent, and give up the rest."""
+        """Wait up to `grace` until all queued notices are sent, and drop the rest."""
         task = self._task
         if task is None or not self._is_at_work(asyncio.get_running_loop()):
             return
@@ -73,9 +73,8 @@ class NoticeDelivery:
                 await self._notifier.notify(notice)
         except (KeyboardInterrupt, GeneratorExit):
             raise
-        except (
-            BaseException
-        ) as error:  # a notifier may fail as it likes, and its SystemExit ends no run
+        # Any error of a notifier is only logged; its SystemExit must not end a run.
+        except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 self._tell_lost("notice_not_sent", notice, "there was no time left")

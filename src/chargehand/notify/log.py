@@ -1,4 +1,4 @@
-"""Notices in the program's own log."""
+"""Writes notices to the program's log."""
 
 import logging
 
@@ -11,7 +11,7 @@ class Log:
     """Writes one line to the logger `chargehand`, as a warning if a person is needed."""
 
     async def notify(self, notice: Notice) -> None:
-        # Texts as `repr`: a line break or an escape in one must not make a second line of the log.
+        # Texts as `repr`: a line break or an escape sequence must not start a second log line.
         if notice.kind is NoticeKind.QUESTION:
             choices = "|".join(notice.choices)
             log.warning(

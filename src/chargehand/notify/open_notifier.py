@@ -1,4 +1,4 @@
-"""From what a person writes, `webhook:https://…`, `command:…` or `log`, to a notifier."""
+"""Parses `webhook:https://…`, `command:…` or `log` into a notifier."""
 
 import os
 import shlex
@@ -11,20 +11,20 @@ from chargehand.notify.command import Command
 from chargehand.notify.log import Log
 from chargehand.notify.webhook import Webhook
 
-#: what webhooks that are given as words sign with, if it is set
+#: variable with the signing secret of webhooks that are given as text
 SECRET_VARIABLE = "CHARGEHAND_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 _WAYS = "webhook:https://…, command:PROGRAM WORDS… or log"
 
 
 def open_notifiers(notify: Notify) -> list[tuple[Notifier, frozenset[NoticeKind]]]:
-    """Who is to be told, and of what. Raises `UsageError` for what is no way to tell anybody."""
+    """The notifiers, each with its kinds of notices. Raises `UsageError` for anything that is not a notifier."""
     if isinstance(notify, (str, Subscription)) or not isinstance(notify, Sequence):
         return [_opened(notify)]
     return [_opened(each) for each in notify]
 
 
 def open_notifier(words: str) -> Notifier:
-    """The notifier of these words. Raises `UsageError` for words that are none."""
+    """Parse a notifier. Raises `UsageError` if the text does not describe one."""
     way, _, rest = words.strip().partition(":")
     rest = rest.strip()
     if way == "log" and not rest:

@@ -1,4 +1,4 @@
-"""What people are told of the runs that are led here: from events to notices."""
+"""Turns the events of the runs that this process leads into notices to people."""
 
 import asyncio
 import logging
@@ -28,16 +28,16 @@ from chargehand.notify.open_notifier import open_notifiers
 
 log = logging.getLogger("chargehand")
 
-#: what is left for sending when the supervisor has nothing else to do
+#: time to send the remaining notices when the supervisor has nothing else to do
 GRACE = timedelta(seconds=5)
-#: characters that a notice carries
+#: characters of these parts of a notice
 EVIDENCE, REQUEST = 4_000, 500
 
 
 class RunNotices:
-    """Tells subscribers of open questions and of ends, each once it is durable.
+    """Sends notices about open questions and about the ends of runs, once the events are durable.
 
-    A question that is still open when a run is taken up again is told again, under the same id.
+    A question that is still open when a run is resumed is sent again, under the same id.
     """
 
     def __init__(self, notify: Notify) -> None:
@@ -45,15 +45,15 @@ class RunNotices:
         self.add(notify)
 
     def add(self, notify: Notify) -> None:
-        """Tell these, too. Raises `UsageError` for what is no way to tell anybody."""
+        """Add notifiers. Raises `UsageError` for anything that is not a notifier."""
         self._deliveries += [
             NoticeDelivery(notifier, of) for notifier, of in open_notifiers(notify)
         ]
 
     def hear(self, run: str, event: Event, schedule: Schedule, journal: str) -> None:
-        """Take in what has been written down. Never waits and never fails.
+        """Queue the notices of an event that is durable. Never waits and never raises.
 
-        `journal` is where other processes find the run, if they can.
+        `journal` is the path of the journal for other processes; empty if they cannot open it.
         """
         try:
             self._hear(run, event, schedule, journal)
@@ -72,19 +72,19 @@ class RunNotices:
                 self._withdraw(run, event.question)
             case RunFinished():
                 self._withdraw(run)
-                # People wait for the run at the top.
+                # Only for top-level runs: nobody waits for a nested run.
                 if schedule.requested is not None and not schedule.requested.parent:
                     self._send(_ended(event, _head(run, event, schedule, journal)))
             case _:
-                pass  # nobody is needed for it
+                pass  # no notice for this event
 
     async def settle(self, grace: timedelta = GRACE) -> None:
-        """Give what is under way so long to be sent. Returns at once if nothing is."""
+        """Wait up to `grace` until the queued notices are sent. Returns at once if there are none."""
         await asyncio.gather(*(delivery.settle(grace) for delivery in self._deliveries))
 
     def _ask(self, nodes: Iterable[TaskNode], head: Notice, journal: str) -> None:
         for node in nodes:
-            if node.question is not None:  # a task that was told to stop asks nobody any more
+            if node.question is not None:  # None: it asks nothing, or was stopped meanwhile
                 self._send(_asked(node, node.question, head, journal))
 
     def _send(self, notice: Notice) -> None:
@@ -97,7 +97,7 @@ class RunNotices:
 
 
 def _head(run: str, event: Event, schedule: Schedule, journal: str) -> Notice:
-    """What every notice of a run says."""
+    """The fields that all notices of a run share."""
     requested = schedule.requested
     return Notice(
         id=run,
@@ -147,5 +147,5 @@ def _ended(event: RunFinished, head: Notice) -> Notice:
 
 
 def _command(journal: str, *words: str) -> str:
-    """What to type; empty for a journal in memory, which no other process can reach."""
+    """The command line; empty for a journal in memory, which no other process can open."""
     return shlex.join(["chargehand", *words, "--journal", journal]) if journal else ""

@@ -1,4 +1,4 @@
-"""Notices over HTTP, signed, to the one address that the operator has configured."""
+"""Sends notices over HTTP, signed, to one configured URL."""
 
 import asyncio
 import hashlib
@@ -18,21 +18,21 @@ from chargehand.notify.base import Notice
 
 TIME = timedelta(seconds=10)
 BACKOFF = timedelta(seconds=1)
-#: seconds; what a server asks for beyond it is not waited for
+#: seconds; the longest wait before a retry. If Retry-After is longer, the notice is not retried
 LONGEST_WAIT = 15.0
 SIGNATURE = "X-Chargehand-Signature"
-#: for how long a signature is good
+#: how long a signature is valid
 FRESH = timedelta(minutes=5)
 _HERE = {"localhost", "127.0.0.1", "::1"}
 _SIGNED = re.compile(r"t=(?P<at>\d{1,12}),v1=(?P<mac>[0-9a-f]{64})")
 
 
 class Webhook:
-    """Posts each notice as JSON to one URL, and to no other: redirects are not followed.
+    """Posts each notice as JSON to one URL. Redirects are not followed.
 
-    With a `secret`, `X-Chargehand-Signature` holds the time and the HMAC-SHA256 of time and
-    body; `is_genuine` checks it on the other side. `Idempotency-Key` is the notice's id.
-    Failures that may be temporary are retried, `retries` times, with backoff.
+    With a `secret`, the header `X-Chargehand-Signature` contains the time and the HMAC-SHA256 of time
+    and body; the receiver checks it with `is_genuine`. The header `Idempotency-Key` is the notice's id.
+    Temporary failures are retried up to `retries` times, with backoff.
     """
 
     @keywords_checked
@@ -74,7 +74,7 @@ class Webhook:
         raise NoticeNotSent(f"{self!r} {failure}")
 
     async def _post(self, notice: Notice, body: bytes) -> tuple[str, float | None]:
-        """Why it failed, or nothing; and the least wait after which it may be tried again, if it may."""
+        """Post once. Returns the error, empty on success, and the minimum wait before a retry, None if it is final."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout.total_seconds())
@@ -110,7 +110,7 @@ class Webhook:
 
 
 def is_genuine(body: bytes, signature: str, secret: str, *, within: Duration = FRESH) -> bool:
-    """Whether a body was sent by a `Webhook` with this secret, recently."""
+    """Whether a `Webhook` with this secret has sent this body within the last `within`."""
     found = _SIGNED.fullmatch(signature)
     if found is None or not secret:
         return False
@@ -134,7 +134,7 @@ def _judged(status: int, retry_after: str) -> tuple[str, float | None]:
 
 
 def _host_of(url: str, *, allow_http: bool) -> str:
-    """The host that is told things. Raises `UsageError` for a URL that must not be used."""
+    """The host of the URL. Raises `UsageError` for a URL that may not be used."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port

@@ -1,4 +1,4 @@
-"""Ready-made ways to use a supervisor: each a few lines over it, to be used or to be read."""
+"""Ready-made patterns on top of a supervisor, to use or to read as examples."""
 
 from chargehand.patterns.groups import (
     DynamicManager,

@@ -1,4 +1,4 @@
-"""The recursive supervisor: does what is simple itself, and divides what is not among others like itself."""
+"""The recursive supervisor: does a simple task itself, and splits a complex one into parts for itself."""
 
 import copy
 import os
@@ -40,7 +40,7 @@ MOST_PARTS = 6
 
 
 class Subtask(Struct, frozen=True):
-    """A part of a task, as a model writes it."""
+    """A part of a task, written by a model."""
 
     id: str
     description: str
@@ -48,7 +48,7 @@ class Subtask(Struct, frozen=True):
 
 
 class Division(Struct, frozen=True):
-    """What a model makes of a task: its result, or its parts."""
+    """The decision of a model about a task: its result, or its parts."""
 
     answer: str = ""
     parts: tuple[Subtask, ...] = ()
@@ -66,9 +66,9 @@ class Division(Struct, frozen=True):
 class RecursiveSupervisor:
     """Does a simple task with one model call; splits a complex task and gives the parts to itself.
 
-    A member of a roster like any other. Each division is a run of its own, nested in the one above:
-    parts run side by side, budgets and deadlines of the top hold for the whole tree, and
-    `Limits(depth=…)` says how deep it goes. At the last level everything is done in one go.
+    It is a worker like any other. Each division is a nested run: parts run in parallel, the budget and
+    the deadline of the top run hold for the whole tree, and `Limits(depth=…)` limits its depth. At the
+    last level, each task is done with one call.
     """
 
     where = Where.HERE
@@ -107,11 +107,10 @@ class RecursiveSupervisor:
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
         """The function that runs an attempt: one call that does the task or splits it, then a run over the parts."""
-        resources.models(
-            self.model, f"recursive supervisor {self.name!r}"
-        )  # refuses if there is none
+        # Raises if there is no model.
+        resources.models(self.model, f"recursive supervisor {self.name!r}")
         own = Resources(model=self.model, settings=self._settings).below(resources)
-        # A supervisor with nobody but this one on its roster leads the parts.
+        # The parts are run by a supervisor that has only this worker on its roster.
         team = Supervisor(
             [self],
             name=self.name,

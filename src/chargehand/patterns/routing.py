@@ -1,4 +1,4 @@
-"""Routing: one request goes to the one worker it suits, in words that suit that worker."""
+"""Routing: sends a request to the one worker that fits it best, rewritten for that worker."""
 
 import os
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ async def route(
 ) -> RunResult:
     """Route a request to one worker: a model chooses the worker by its description and rewrites the request for it.
 
-    `default` is a worker, or the name of one of `workers`, that gets the request unchanged when it clearly
-    fits no other. The result is the run's only task.
+    `default` is a worker, or the name of one of `workers`, that gets the request unchanged if the request
+    clearly fits no other worker. The run has only one task, whose output is the result.
     """
     expert = default if isinstance(default, str) else default.name
     roster = [*workers]

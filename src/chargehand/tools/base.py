@@ -1,7 +1,7 @@
 """Tools: typed functions that a model may call.
 
-`Tool.call` is the one border between a model and code: what goes in is checked, what comes out is
-JSON without secrets and of bounded size, and nothing but `ToolError` (and cancellation) escapes.
+`Tool.call` is the only way from a model to code. It checks the arguments, returns JSON of bounded
+size without secrets, and raises nothing but `ToolError` and cancellation.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 TIMEOUT = timedelta(seconds=60)
 LIMIT = 64 * 1024
-#: below it the mark that says something was cut would not fit
+#: below this limit, the mark that says that output was cut would not fit
 SMALLEST_LIMIT = 256
-#: characters of an error that a model is told
+#: characters of an error message that a model is shown
 MOST_WORDS = 4_000
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # what all providers take
@@ -57,19 +57,19 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # what all providers take
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may know about the call it serves; passed to a first parameter of this type."""
+    """Facts about a tool call; passed to the tool if its first parameter has this type."""
 
     run: str = ""
     task: str = ""
     attempt: int = 1
     worker: str = ""
-    #: of a keyed tool: the same for the same call, however often it is made
+    #: idempotency key of a keyed tool: the same each time that the same call is repeated
     key: str = ""
     #: the caller's own object, from `Supervisor(deps=…)`
     deps: Any = None
-    #: granted to this call, by name
+    #: the secrets that are granted to this call, by name
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: of all secrets that there are; granted ones are added if it lacks them
+    #: redacts all known secrets; the granted secrets are added if they are missing
     redactor: Redactor = NOTHING_SECRET
     spool: Spool | None = field(default=None, repr=False)
     #: called with progress, always on the event loop
@@ -94,7 +94,7 @@ class ToolContext:
             self.report(self.redactor.text(text))
 
     def for_thread(self, loop: asyncio.AbstractEventLoop) -> "ToolContext":
-        """The same context, for use in a thread other than the loop's."""
+        """The same context, for use outside the thread of `loop`; progress is reported on `loop`."""
         report = self.report
         if report is None:
             return self
@@ -119,17 +119,17 @@ class Tool:
     timeout: Span = usually(TIMEOUT)
     #: a person is asked before each call
     approve: bool = False
-    #: what it returns was written by others, and taints what derives from it
+    #: its output comes from untrusted sources, and taints all values that derive from the output
     untrusted: bool = False
     #: bytes of output that a model is shown
     limit: int = LIMIT
-    #: where it sends what it is given: always there, or as the arguments say; None: nowhere
+    #: the host that gets the arguments, fixed or computed from the arguments; None: no host is known
     destination: str | Callable[[Mapping[str, Any]], str] | None = None
-    #: the server that it belongs to; its own output may be sent back to it; empty: none
+    #: the server of the tool, which may get back its own output; empty: none
     server: str = ""
-    #: what it can reach, by name: planners see it, and `for_each` finds files by it
+    #: lists the names of the files, tables and resources that it can reach, for planners and `for_each`
     holds: Callable[[], Material] | None = None
-    #: planners are told its name: what it is for is not known from its worker alone
+    #: planners see its name, because the worker's description does not cover it
     is_announced: bool = False
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ class Tool:
         count(self.limit, f"tool {self.name!r}: limit", least=SMALLEST_LIMIT)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function itself, as if it had not been made a tool."""
+        """Call the function itself, as if it were not a tool."""
         return self.function(*args, **kwargs)
 
     @property
@@ -153,24 +153,24 @@ class Tool:
 
     @property
     def version(self) -> str:
-        """Changes with its description, its arguments and, as far as Python shows it, its code."""
+        """A hash of the name, the description, the arguments and, if Python shows it, the code."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         body = repr((code.co_code, code.co_names, code.co_consts)) if code is not None else ""
-        # Constants may hold code of their own, which shows where it lies in memory.
+        # Constants may contain code objects, whose `repr` contains their memory address.
         body = _ADDRESS.sub("", body)
         return digest_of(canonical([self.name, self.description, self.arguments.schema, body]))
 
     def destination_of(self, arguments: str) -> str | None:
-        """Where a call with these arguments would send them; raises `ToolError` as `call` would."""
+        """The host to which a call would send these arguments; raises `ToolError` for faulty arguments."""
         if callable(self.destination):
             return self.destination(self.arguments.read(arguments))
         return self.destination
 
     async def call(self, context: ToolContext, arguments: str) -> ToolResult:
-        """Run it with the arguments that a model wrote; a plain function runs in a thread.
+        """Run the tool with the arguments that a model wrote; a plain function runs in a thread.
 
-        Raises only `ToolError`, whose message is meant for the model, and passes
-        cancellation on. A plain function that times out is abandoned, not killed.
+        Raises only `ToolError`, with a message for the model, and `CancelledError` if this task is
+        cancelled. A plain function that times out is abandoned, not killed.
         """
         try:
             raw = await self._run(context, self.arguments.read(arguments))
@@ -183,7 +183,7 @@ class Tool:
             failure = _failure(self.name, error, context.redactor)
         else:
             return self._tainted(result)
-        # Outside of `except`, so that the error does not carry the one with the secrets along.
+        # Raised outside of `except`: as its context, the original error could leak secrets.
         raise failure
 
     def _tainted(self, result: ToolResult) -> ToolResult:
@@ -193,7 +193,7 @@ class Tool:
         return msgspec.structs.replace(result, taint=tuple(sources))
 
     async def _run(self, context: ToolContext, values: dict[str, Any]) -> object:
-        """What the function gave: data, or a reel of what it streamed."""
+        """Run the function; returns its data, or an `OutputBuffer` if it streams."""
         reel = OutputBuffer(
             self.limit + context.redactor.margin if context.spool is None else MOST_SPOOLED
         )
@@ -203,7 +203,7 @@ class Tool:
                 return await self._play(context, values, reel)
         except TimeoutError:
             if not clock.expired():
-                raise  # the tool's own
+                raise  # raised by the tool itself
             raise ToolError(
                 f"{self.name} took longer than {seconds:g} s and was given up", kind="timeout"
             ) from None
@@ -257,11 +257,11 @@ def tool(
     effect: Effect | str = Effect.ONCE,
     **terms: Any,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Turn a typed function into a tool; its docstring tells the model what it does and takes.
+    """Turn a typed function into a tool; its docstring becomes the description that the model reads.
 
-    `effect` says whether a call may be repeated; the default is `once`: never repeated without
-    asking a person. A first parameter of type `ToolContext` is filled in and not shown to the
-    model.
+    `effect` specifies whether a call may be repeated; with the default, `once`, a call is never
+    repeated without asking a person. A first parameter of type `ToolContext` is filled in and not
+    shown to the model.
     """
     refuse_unknown(terms, _TERMS, "tool")
     if effect not in list(Effect):
@@ -277,7 +277,7 @@ _TERMS = ("name", "effect", "timeout", "approve", "untrusted", "limit", "destina
 
 
 def _made(function: Callable[..., Any], name: str | None, terms: dict[str, Any]) -> Tool:
-    # Here, because it brings Pydantic along, which `import chargehand` must not.
+    # Imported here because it imports Pydantic, which `import chargehand` must not do.
     from chargehand.tools.tool_arguments import SignatureArguments, hints_of
 
     name = name or getattr(function, "__name__", "")
@@ -303,13 +303,13 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def _is_being_cancelled() -> bool:
-    """Whether this task is being cancelled; else the tool raised `CancelledError` by itself."""
+    """Whether this task is being cancelled; if not, the tool itself raised `CancelledError`."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _failure(name: str, error: BaseException, redactor: Redactor) -> ToolError:
-    """What the model is told of an error, and in a note for the journal where it came from."""
+    """The error for the model; a note, for the journal, contains the stack."""
     kind = type(error).__name__
     failed = failed_by(error)
     words = failed.message
@@ -319,6 +319,6 @@ def _failure(name: str, error: BaseException, redactor: Redactor) -> ToolError:
         redactor.text(words)[:MOST_WORDS], kind=failed.kind, retry_after=failed.retry_after
     )
     if failed.stack and not isinstance(error, ToolError):
-        # Its own beginning may have been cut off in the middle of a secret.
+        # The stack may have been cut in the middle of a secret, so its first characters are dropped.
         told.add_note(redactor.text(failed.stack)[redactor.margin :])
     return told

@@ -1,4 +1,4 @@
-"""The `calculate` tool: arithmetic that is read and worked out here, never run as code."""
+"""The `calculate` tool: parses and evaluates arithmetic expressions; never runs them as code."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from chargehand.tools.exact_arithmetic import CONSTANTS, FUNCTIONS, NoValue, Num
 
 #: characters of an expression
 LONGEST = 4_000
-#: brackets and signs inside each other
+#: levels of nested brackets and signs
 DEEPEST = 60
 _MOST_EXPONENT = 4_000
 
@@ -40,7 +40,7 @@ _OPERATIONS: dict[str, Callable[[Number, Number], Number]] = {
 
 
 class CalculatorToken(NamedTuple):
-    """A number, a name, a sign, or the end, and where it stands."""
+    """A number, a name, a sign or the end of an expression, with its position."""
 
     kind: str
     text: str
@@ -49,7 +49,7 @@ class CalculatorToken(NamedTuple):
 
 
 class NotAnExpression(ToolError):
-    """An expression cannot be worked out; the words name the place."""
+    """An expression cannot be evaluated; the message contains the position."""
 
     def __init__(self, expression: str, at: int, why: str) -> None:
         self.at = at
@@ -59,9 +59,9 @@ class NotAnExpression(ToolError):
 
 
 def evaluate(expression: str) -> Number:
-    """The value of an expression: a `Fraction` while it is exact, else a float.
+    """The value of an expression: a `Fraction` if it is exact, otherwise a float.
 
-    Raises `NotAnExpression`, and nothing else, for whatever cannot be read or worked out.
+    Raises only `NotAnExpression`, if the expression cannot be parsed or has no value.
     """
     if len(expression) > LONGEST:
         raise NotAnExpression(expression, LONGEST, f"it is longer than {LONGEST} characters")
@@ -81,12 +81,12 @@ def calculate(expression: str) -> str:
 
 
 def maths() -> tuple[Tool, ...]:
-    """The tools for numbers."""
+    """The tools for arithmetic."""
     return (calculate,)
 
 
 class _Reader:
-    """Reads an expression by binding power (Pratt) and works it out as it goes."""
+    """A Pratt parser, which evaluates an expression while it parses it."""
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
@@ -119,7 +119,7 @@ class _Reader:
         return NotAnExpression(self._expression, token.at, why)
 
     def _value(self, binding: int) -> Number:
-        """The value of what follows, up to an operator that binds no tighter than this."""
+        """The value up to the next operator that does not bind tighter than `binding`."""
         self._depth += 1
         if self._depth > DEEPEST:
             raise self._fault(self._token, f"it is nested deeper than {DEEPEST} levels")
@@ -132,7 +132,7 @@ class _Reader:
                 self._depth -= 1
                 return left
             self._take()
-            # From the right: 2**3**2 is 2**9, and 2**-1 has its sign read as part of the exponent.
+            # ** is right-associative: 2**3**2 is 2**9. In 2**-1 the sign is part of the exponent.
             right = self._value(power - 1 if operator.text == "**" else power)
             left = self._worked(operator, _OPERATIONS[operator.text], left, right)
 
@@ -154,7 +154,7 @@ class _Reader:
         raise self._fault(token, _unexpected(token))
 
     def _after(self, value: Number) -> Number:
-        """The value with the signs that stand behind it: 5! and 5%."""
+        """Apply the postfix operators to a value: 5! and 5%."""
         while True:
             token = self._token
             if token.text == "!":
@@ -167,9 +167,9 @@ class _Reader:
                 return value
 
     def _is_percent(self) -> bool:
-        """Whether a % is a percent sign and not the remainder of a division.
+        """Whether a % is a percent sign, not the remainder operator.
 
-        Only before + and - it could be both: `5% - 2` is a percentage, `5 % -2` a remainder.
+        It is ambiguous only before + and -: `5% - 2` is a percentage, `5 % -2` a remainder.
         """
         token, following = self._token, self._tokens[self._next + 1]
         if following.text not in ("+", "-"):
@@ -201,7 +201,7 @@ class _Reader:
         raise self._fault(token, f"{token.text!r} has no value here; put the number in its place")
 
     def _between(self, opening: str, closing: str, *, may_hold_lists: bool = False) -> list[Number]:
-        """What stands between brackets, lists among it laid flat."""
+        """The values between brackets; nested lists are flattened."""
         self._expect(opening)
         found: list[Number] = []
         while self._token.text != closing:

@@ -1,4 +1,4 @@
-"""What a docstring says of a function and of each of its parameters."""
+"""Reads the descriptions of a function and of its parameters from its docstring."""
 
 import inspect
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Docstring(NamedTuple):
-    """The words that a model sees."""
+    """The descriptions that a model sees."""
 
     summary: str
     parameters: dict[str, str]
@@ -14,16 +14,17 @@ class Docstring(NamedTuple):
 
 def read_docstring(function: Callable[..., Any]) -> Docstring:
     """The first paragraph, and the parameters' descriptions in Google, NumPy or Sphinx style."""
-    from docstring_parser import parse  # here, because `import chargehand` does not need it
+    # Imported here, because `import chargehand` does not need it.
+    from docstring_parser import parse
 
     read = parse(inspect.getdoc(function) or "")
     summary = read.short_description or ""
-    if not read.blank_after_short_description:  # the first paragraph goes on
+    if not read.blank_after_short_description:  # the first paragraph has more lines
         summary += " " + (read.long_description or "").partition("\n\n")[0]
     described = {
         name.strip("* "): " ".join((param.description or "").split())
         for param in read.params
-        for name in param.arg_name.split(",")  # NumPy style describes several at once
+        for name in param.arg_name.split(",")  # NumPy style may describe several parameters at once
     }
     return Docstring(
         " ".join(summary.split()), {name: words for name, words in described.items() if words}

@@ -1,4 +1,4 @@
-"""Text out of documents: plain, Markdown, CSV, HTML and PDF."""
+"""Extracts the text of documents: plain text, Markdown, CSV, HTML and PDF."""
 
 import codecs
 import io
@@ -11,15 +11,15 @@ from chargehand.tools.html_text import read_page
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
-#: of a file that is read as a document
+#: bytes of a file that is read as a document
 MOST_BYTES = 20 * 1024 * 1024
-#: characters taken out of one; a small file can unfold to a very large one
+#: characters of extracted text; a small file can expand to a very large text
 MOST_TEXT = 8 * 1024 * 1024
 MOST_PAGES = 2_000
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark is its beginning
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, because its mark begins with that of UTF-16
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
@@ -27,7 +27,7 @@ _MARKS = (
 
 
 def read_document(file: BinaryIO, path: str) -> str:
-    """The text of a document, in lines; a `ToolError` if there is none to be had."""
+    """The text of a document, in lines. Raises `ToolError` if it cannot be read."""
     data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise ToolError(f"{path!r} is larger than {MOST_BYTES // 2**20} MB, too large to be read")
@@ -52,7 +52,7 @@ def _decoded(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return data.decode("cp1252", errors="replace")  # what else old texts mostly are
+        return data.decode("cp1252", errors="replace")  # the most common encoding of old texts
 
 
 def _html(data: bytes, path: str) -> str:
@@ -82,7 +82,7 @@ def _pdf(data: bytes, path: str) -> str:
         AttributeError,
         RecursionError,
     ) as error:
-        # A damaged file shows up as almost anything.
+        # A damaged file can raise almost any of these.
         raise ToolError(f"{path!r} cannot be read as a PDF: {type(error).__name__}") from None
 
 

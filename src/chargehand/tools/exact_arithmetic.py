@@ -1,4 +1,4 @@
-"""Numbers that stay exact as long as they can, and never grow past a bound."""
+"""Arithmetic that is exact where possible, on numbers of bounded size."""
 
 import math
 import statistics
@@ -7,24 +7,24 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
+#: a `Fraction` is exact; a float is the result of an operation without an exact result, such as a sine
 Number: TypeAlias = Fraction | float
-"""A fraction is exact; a float came out of something that has no exact value, like a sine."""
 
-#: of a numerator or denominator, about 4,200 digits: Python itself prints no longer ones
+#: bits of a numerator or denominator; about 4,200 digits, because Python by default prints at most 4,300
 MOST_BITS = 14_000
 MOST_ARGUMENTS = 1_000
 _MOST_FACTORIAL = 1_400
-#: digits that are written out in full
+#: digits of the longest number that is shown in full
 _LONGEST_DECIMAL = 40
 _LARGEST_ROOT = 64
 
 
 class NoValue(ValueError):
-    """An operation has no value, or none that is kept here; says why."""
+    """An operation has no result, or one beyond the limits of this module; the message says why."""
 
 
 def bounded(number: Number) -> Number:
-    """The same number, if it is finite and not too long."""
+    """Return the number; raise `NoValue` if it is infinite, NaN or too long."""
     if isinstance(number, float):
         if not math.isfinite(number):
             raise NoValue("the result is too large")
@@ -48,7 +48,7 @@ def modulo(a: Number, b: Number) -> Number:
 
 
 def power(base: Number, exponent: Number) -> Number:
-    """Exact for whole exponents and for roots that come out even."""
+    """`base ** exponent`; exact for integer exponents and for exact roots."""
     if base == 0 and exponent < 0:
         raise NoValue("division by zero: zero to a negative power")
     if isinstance(exponent, Fraction) and isinstance(base, Fraction):
@@ -64,12 +64,13 @@ def power(base: Number, exponent: Number) -> Number:
 
 
 def _whole_power(base: Fraction, exponent: int) -> Fraction:
-    # Asked beforehand: 9**9**9 would take all memory before anybody could look at it.
+    # Check first: 9**9**9 would use up all memory before its size could be checked.
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
     if abs(base) not in (0, 1) and (bits - 1) * abs(exponent) > MOST_BITS:
         raise NoValue(f"the result has more than {MOST_BITS * 3 // 10} digits")
     if abs(base) in (0, 1) and abs(exponent) >= 4:
-        exponent = 2 + exponent % 2  # of 0, 1 and -1, a small one with the same parity will do
+        # For 0, 1 and -1, a small exponent of the same parity gives the same result.
+        exponent = 2 + exponent % 2
     return base**exponent
 
 
@@ -79,7 +80,7 @@ def _exact_root(number: Fraction, degree: int) -> Fraction | None:
 
 
 def _whole_root(number: int, degree: int) -> int | None:
-    """By Newton, from above: a few steps even for thousands of digits."""
+    """The exact integer root, or None. Newton's method from above: a few steps even for thousands of digits."""
     guess = 1 << -(-number.bit_length() // degree)
     while True:
         better = ((degree - 1) * guess + number // guess ** (degree - 1)) // degree
@@ -135,7 +136,7 @@ def _log(x: Number, base: Number | None = None) -> Number:
 
 
 def _ln(x: Number) -> float:
-    # By parts, because a long numerator does not fit into a float.
+    # Numerator and denominator apart, because a long one does not fit into a float.
     return (
         math.log(x.numerator) - math.log(x.denominator) if isinstance(x, Fraction) else math.log(x)
     )
@@ -199,7 +200,7 @@ def _median(*numbers: Number) -> Number:
 
 
 def _variance(*numbers: Number) -> Number:
-    """Of a sample: divided by one less than there are numbers."""
+    """The sample variance, with divisor n - 1."""
     if len(numbers) < 2:
         raise NoValue("variance and stdev need at least two numbers")
     mean = _mean(*numbers)
@@ -221,7 +222,7 @@ def _plain(function: Callable[..., float]) -> Callable[..., Number]:
 
 
 class Function(NamedTuple):
-    """Something that can be called by name, with at least and at most so many arguments."""
+    """A function of the calculator, and how many arguments it takes: from `least` to `most`."""
 
     call: Callable[..., Number]
     least: int = 1
@@ -270,7 +271,7 @@ CONSTANTS = {"pi": math.pi, "π": math.pi, "e": math.e, "tau": math.tau, "phi": 
 
 
 def call(name: str, arguments: Sequence[Number]) -> Number:
-    """The value of a function; `NoValue` also for a wrong number of arguments."""
+    """Call a function by name; raises `NoValue` also for a wrong number of arguments."""
     function = FUNCTIONS[name]
     if not function.least <= len(arguments) <= function.most:
         wanted = str(function.least)
@@ -281,7 +282,7 @@ def call(name: str, arguments: Sequence[Number]) -> Number:
 
 
 def shown(number: Number) -> str:
-    """The number as people write it: exactly where that is short enough, else rounded and said so."""
+    """The number as text: exact if that is short enough, otherwise rounded, followed by a short exact fraction."""
     if isinstance(number, float):
         return _trimmed(f"{number:.15g}")
     if number.denominator == 1:
@@ -295,7 +296,7 @@ def shown(number: Number) -> str:
 
 
 def _decimal(number: Fraction) -> str:
-    """All decimals, if they end soon."""
+    """The exact decimal form, or an empty string if it does not terminate within the limit."""
     for places in range(1, _LONGEST_DECIMAL):
         scaled = number * 10**places
         if scaled.denominator == 1:
@@ -306,9 +307,8 @@ def _decimal(number: Fraction) -> str:
 
 
 def _rounded(number: Fraction) -> str:
-    context = Context(
-        prec=16
-    )  # and not a float, for which very large and small numbers are out of reach
+    # Not a float, whose range is too small for very large and very small numbers.
+    context = Context(prec=16)
     near = context.divide(Decimal(number.numerator), Decimal(number.denominator))
     return _trimmed(f"{near:.16g}")
 

@@ -1,4 +1,4 @@
-"""Tools that read files beneath a folder: list, read, search. They write nothing."""
+"""Tools that list, read and search the files below a folder. They write nothing."""
 
 import difflib
 import os
@@ -16,7 +16,7 @@ from chargehand.tools.safe_open import MOST_FILES, NoSuchFile, PathLike, Roots, 
 MOST_LISTED = 500
 MOST_LINES = 2_000
 MOST_FOUND = 50
-#: documents whose text is kept for the next page that is read of them
+#: documents whose text is cached, because it is usually read page by page
 MOST_KEPT = 4
 
 
@@ -25,15 +25,15 @@ def files(
 ) -> tuple[Tool, Tool, Tool]:
     """The tools `list_files`, `read_file` and `search_files` over one or more folders.
 
-    With several, each path begins with its folder's name. Nothing outside of them can be read, nor,
-    unless `hidden`, what begins with a dot. Their output, including file names, is untrusted
-    unless you pass `trusted=True`, which says that only you write there.
+    With several folders, each path begins with its folder's name. Nothing outside of the folders can be
+    read. Unless `hidden` is set, names that begin with a dot are left out. The output, including file
+    names, is untrusted; pass `trusted=True` only if nobody else can write to the folders.
     """
     return FileTools(Roots(roots, hidden=hidden)).tools(trusted=trusted)
 
 
 class FileTools:
-    """The tools over the files of some folders."""
+    """The implementation of the file tools."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
@@ -54,7 +54,7 @@ class FileTools:
         )
 
     def material(self) -> Material:
-        """All files that can be read."""
+        """The files that can be read, up to a maximum number."""
         found = tuple(FileEntry(path, stamp.size) for path, stamp in self._roots.files())
         return Material(found, is_whole=len(found) < MOST_FILES)
 
@@ -116,7 +116,7 @@ class FileTools:
         return told
 
     def text(self, path: str) -> str:
-        """The text of a file as it is now; the last few are kept, because they are read in pages."""
+        """The current text of a file; the last few texts are cached, because files are read page by page."""
         try:
             with self._roots.open(path) as file:
                 key = path, Stamp.of(os.fstat(file.fileno()))
@@ -126,11 +126,11 @@ class FileTools:
             raise self._unknown(path) from None
         self._kept[key] = text
         for old in list(self._kept)[:-MOST_KEPT]:
-            self._kept.pop(old, None)  # another thread may have been here
+            self._kept.pop(old, None)  # another thread may have removed it
         return text
 
     def read(self, path: str) -> str:
-        """The text of a file, not kept."""
+        """The current text of a file, without the cache."""
         with self._roots.open(path) as file:
             return read_document(file, path)
 

@@ -1,7 +1,7 @@
-"""Web pages as text that a model can read: Markdown, with links, without pictures.
+"""Converts web pages to Markdown for a model, with links and without pictures.
 
-Reads in one pass whose time grows with the page's length and no faster: the standard library's
-parser takes hours for some pages of a megabyte, and would hold up the whole process meanwhile.
+Parses in one pass, in time linear in the length of the page: the standard library's parser takes
+hours for some pages of a megabyte and would block the whole process meanwhile.
 """
 
 import codecs
@@ -15,7 +15,7 @@ _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{2,40})", 
 _HREF = re.compile(r"\shref\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE)
 _ALT = re.compile(r"\salt\s*=\s*(?:\"([^\"]*)\"|'([^']*)')", re.IGNORECASE)
 _MANY_LINES = re.compile(r"\n{3,}")
-#: what is inside is skipped whole; the title is kept apart
+#: elements whose contents are skipped; the title is kept separately
 _RAW = {"script", "style", "template", "noscript", "svg", "iframe", "object", "textarea", "title"}
 _BLOCKS = set(
     "address article aside blockquote br caption dd details div dl dt fieldset figcaption figure "  # noqa: SIM905
@@ -24,24 +24,24 @@ _BLOCKS = set(
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
 LONGEST_LINK = 1_000
-#: characters that are searched for attributes
+#: characters of a tag that are searched for attributes
 LONGEST_TAG = 4_000
 
 
 class Page(NamedTuple):
-    """What there is to read of a web page."""
+    """The title and the text of a web page."""
 
     title: str
     text: str
 
 
 def read_page(source: str, address: str) -> Page:
-    """The page as Markdown; links are made whole by the address it came from."""
+    """The page as Markdown; relative links are resolved against its address."""
     return _Reader(source, address).read()
 
 
 def decoded(data: bytes, charset: str) -> str:
-    """Text from bytes, by what was said of them, or by what they say of themselves."""
+    """Decode bytes by their byte order mark, by `charset`, by their `meta` tag, or as UTF-8."""
     for mark, encoding in ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16")):
         if data.startswith(mark):
             return data.decode(encoding, errors="replace")
@@ -72,7 +72,7 @@ class _Reader:
         return Page(" ".join(self._title.split()), _tidied("".join(self._pieces)))
 
     def _step(self, at: int) -> int:
-        """Where to go on after what begins here."""
+        """Handle the tag or comment at this position; returns the position after it."""
         if self._source.startswith("<!--", at):
             return self._after("-->", at + 4)
         if self._source.startswith(("<!", "<?"), at):
@@ -92,7 +92,7 @@ class _Reader:
         return end
 
     def _after(self, mark: str, at: int) -> int:
-        """What is never closed goes on to the end, as in browsers; so nothing is looked at twice."""
+        """The position after the next `mark`; without one, the end, as in browsers, so no text is scanned twice."""
         found = self._source.find(mark, at)
         return len(self._source) if found < 0 else found + len(mark)
 
@@ -115,7 +115,8 @@ class _Reader:
             self._link = self._whole(_attribute(_HREF, attributes))
             self._link_at = len(self._pieces)
         elif name == "img":
-            self._say(_attribute(_ALT, attributes))  # its words; its address would be fetched
+            # Only the alternative text; the address would be fetched.
+            self._say(_attribute(_ALT, attributes))
         else:
             self._mark(name)
 
@@ -159,7 +160,7 @@ def _attribute(pattern: re.Pattern[str], attributes: str) -> str:
 
 
 def _ascii_lower(text: str) -> str:
-    """`str.lower` may change the length of other letters, and places are compared with the source."""
+    """Lower-case ASCII letters only: `str.lower` may change the length, and positions must match the source."""
     return text.translate({upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)})
 
 

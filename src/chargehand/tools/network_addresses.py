@@ -1,4 +1,4 @@
-"""Which hosts and addresses of the network may be reached: public ones, in one spelling only."""
+"""Which hosts and addresses may be contacted: public ones, in one spelling only."""
 
 import ipaddress
 import re
@@ -9,13 +9,13 @@ _CLOSED_4 = [
     for text in (
         "0.0.0.0/8",  # this host
         "10.0.0.0/8",
-        "100.64.0.0/10",  # behind a provider's translation; some clouds' metadata too
+        "100.64.0.0/10",  # carrier-grade NAT; metadata services of some clouds too
         "127.0.0.0/8",
-        "169.254.0.0/16",  # link-local, with the clouds' metadata at 169.254.169.254
+        "169.254.0.0/16",  # link-local, with the metadata service of most clouds at 169.254.169.254
         "172.16.0.0/12",
         "192.0.0.0/24",
-        "192.0.2.0/24",  # for documentation, as two more below
-        "192.88.99.0/24",  # relays to version 6
+        "192.0.2.0/24",  # for documentation, like two more below
+        "192.88.99.0/24",  # 6to4 relays
         "192.168.0.0/16",
         "198.18.0.0/15",  # for benchmarks
         "198.51.100.0/24",
@@ -24,25 +24,25 @@ _CLOSED_4 = [
         "240.0.0.0/4",  # reserved, and broadcast
     )
 ]
-#: all that is given out to the public; loopback, mapped, local and multicast addresses lie outside
+#: all public IPv6 addresses; loopback, mapped, local and multicast addresses are outside
 _OPEN_6 = IPv6Network("2000::/3")
 _CLOSED_6 = [
     IPv6Network(text)
     for text in (
-        "2001::/23",  # Teredo and other protocols that carry a version 4 address inside
+        "2001::/23",  # Teredo and other protocols that embed an IPv4 address
         "2001:db8::/32",
-        "2002::/16",  # 6to4, which carries one too
+        "2002::/16",  # 6to4, which also embeds one
         "3fff::/20",
     )
 ]
-#: how networks of version 6 only reach version 4; its last 32 bits are the real destination
+#: NAT64: how IPv6-only networks reach IPv4; the last 32 bits are the real destination
 _TRANSLATED = IPv6Network("64:ff9b::/96")
 _NUMERIC = re.compile(r"(?:\d+|0[xX][0-9a-fA-F]*)")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
 
 def is_public(address: str) -> bool:
-    """Whether this is an address that anybody may reach. What cannot be read is not."""
+    """Whether this is a public address. False if it cannot be parsed."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
@@ -63,10 +63,10 @@ def is_address(host: str) -> bool:
 
 
 def host_fault(host: str) -> str:
-    """Why a host's name cannot be taken as it is written; empty if it can.
+    """Why a host name is refused; empty if it is accepted.
 
-    A name that ends in a number is an address to some programs and a name to others, and 0177.1,
-    2130706433 and 0x7f.1 are all the same one. Only the usual spelling is taken.
+    Some programs take a name that ends in a number for an address: 0177.1, 2130706433 and 0x7f.1 all mean
+    127.0.0.1. So an address is accepted only in its usual spelling.
     """
     if is_address(host):
         return "" if "%" not in host else "an address with a zone is of this machine's network"

@@ -1,4 +1,4 @@
-"""Ranked full text over the passages of documents, kept in memory and in step with the files."""
+"""A full-text index over the passages of documents, in memory, updated when files change."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from chargehand.tools.safe_open import Stamp
 #: characters after which a passage ends at the next empty line
 FULL = 400
 LONGEST = 1_500
-#: characters in all; what comes after is named as not searched
+#: characters of all files together; files beyond the limit are listed as not searched
 MOST_TEXT = 64 * 1024 * 1024
 MOST_ROWS = 50_000
 
@@ -26,7 +26,7 @@ create virtual table passage using fts5(
 """
 _ADD = "insert into passage (text, heading, path, file, line) values (?, ?, ?, ?, ?)"
 _DROP = "delete from passage where file = ?"
-# The best score is the smallest. A hit in a heading or a file's name counts for more.
+# The best score is the smallest. Hits in headings and file names count more.
 _FIND = """
 select file, line, heading, text from passage where passage match ?
 order by bm25(passage, 1.0, 2.0, 1.5), file, line limit ?
@@ -34,7 +34,7 @@ order by bm25(passage, 1.0, 2.0, 1.5), file, line limit ?
 
 
 class IndexedPassage(NamedTuple):
-    """A few lines of a file that belong together, and where they begin."""
+    """Lines of a file that belong together, and where they begin."""
 
     line: int
     heading: str
@@ -42,7 +42,7 @@ class IndexedPassage(NamedTuple):
 
 
 class FoundPassage(NamedTuple):
-    """A passage that fits a query."""
+    """A passage that matches a query."""
 
     where: str
     heading: str
@@ -50,11 +50,11 @@ class FoundPassage(NamedTuple):
 
 
 class PassageIndex:
-    """Finds passages by BM25. Used from several threads, one at a time."""
+    """Finds passages by BM25. Thread-safe: one search runs at a time."""
 
     def __init__(self, read: Callable[[str], str]) -> None:
-        """`read` gives the text of a file by its path, or raises `ToolError`."""
-        import apsw  # here, because it is heavy and many workers never search
+        """`read` returns the text of a file, by its path, or raises `ToolError`."""
+        import apsw  # imported here, because it is large and many workers never search
 
         self._read = read
         self._lock = threading.Lock()
@@ -67,11 +67,11 @@ class PassageIndex:
     def search(
         self, query: str, most: int, files: Iterable[tuple[str, Stamp]]
     ) -> list[FoundPassage]:
-        """The passages that fit best, after taking in what has changed among the files."""
+        """The best passages. First indexes the files that are new or have changed."""
         words = list(dict.fromkeys(_WORD.findall(query)))[:64]
         if not words:
             raise ToolError("the query holds no words; say what to look for")
-        # Each word in quotes, so that none can be an operator of the query language.
+        # Each word is quoted, so no word is an operator of the query language.
         match = " OR ".join(f'"{word}"' for word in words)
         with self._lock:
             self._refresh(dict(files))
@@ -140,7 +140,7 @@ def _rows(text: str) -> Iterator[IndexedPassage]:
             if line > MOST_ROWS:
                 return
     except csv.Error:
-        yield from _paragraphs(text)  # no table after all
+        yield from _paragraphs(text)  # not a table after all
 
 
 def _paragraphs(text: str) -> Iterator[IndexedPassage]:

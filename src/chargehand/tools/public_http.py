@@ -1,7 +1,7 @@
-"""HTTP to public hosts only. Looks a name up once, checks what it got, connects to exactly that.
+"""HTTP to public hosts only. Resolves a name once, checks the addresses and connects only to these.
 
-No cookies, no proxies from the environment, no redirect to another host, no more bytes than asked
-for, compressed or not.
+No cookies, no proxies from the environment, no redirects to other hosts, and a limit on the size of
+a response, compressed and decompressed.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
+#: resolves a host and a port to addresses
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""From a host and a port to its addresses."""
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_HOPS = 5
@@ -43,7 +43,7 @@ _GZIP = zlib.MAX_WBITS | 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a host answered."""
+    """The response of a host."""
 
     url: str
     status: int
@@ -51,12 +51,12 @@ class Reply:
     kind: str
     charset: str
     body: bytes = b""
-    #: where it sends us, if that is another host; nothing was asked for there
+    #: the target of a redirect that was not followed
     moved_to: str = ""
     retry_after: timedelta | None = None
 
     def refuse_failure(self, who: str) -> None:
-        """Raise a `ToolError` for a status that is no success."""
+        """Raise `ToolError` unless the status is a success."""
         if not 200 <= self.status < 300:
             kind = "network" if self.status >= 500 else "logic"
             raise ToolError(
@@ -67,17 +67,17 @@ class Reply:
 
 
 async def look_up(host: str, port: int) -> Sequence[str]:
-    """The system's answer."""
+    """The addresses according to the system's resolver."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
 
 
 class Transport:
-    """Requests to the hosts of a list.
+    """Sends requests to a list of allowed hosts.
 
-    `allow` names hosts, each with its subdomains and, for a port other than 80 and 443, with a
-    port: "example.org", "example.org:8080"; "*" is every public host.
+    `allow` lists hosts such as "example.org" or, for a port other than 80 and 443, "example.org:8080";
+    subdomains are included. "*" is every public host.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Transport:
         self._time = duration(time, "time")
 
     def target(self, text: str) -> "URL":
-        """The address as it will be asked for, or a `ToolError` that says what is wrong with it."""
+        """The parsed address. Raises `ToolError`, with the reason, if it may not be requested."""
         url = _parsed(text)
         host = host_of(url)
         if not reaches(host, self._hosts):
@@ -111,7 +111,7 @@ class Transport:
         return url
 
     async def get(self, text: str) -> Reply:
-        """Ask for a page; follow redirects that stay on its host or go to a subdomain of it."""
+        """Fetch a page; follows redirects to the same host and its subdomains."""
         url = self.target(text)
         origin = frozenset({host_of(url)})
         async with _errors_told(self._time):
@@ -120,7 +120,7 @@ class Transport:
                 if not reply.moved_to:
                     return reply
                 following = _parsed(reply.moved_to)
-                # Whether another host may be told what this address says is not ours to decide.
+                # Redirecting to another host could leak data in the address; that is for the caller to decide.
                 if not reaches(host_of(following), origin):
                     return reply
                 if url.scheme == "https" and following.scheme == "http":
@@ -131,7 +131,7 @@ class Transport:
     async def ask(
         self, method: str, text: str, headers: Mapping[str, str], body: Any = None
     ) -> Reply:
-        """One request, redirects not followed."""
+        """Send one request, without following redirects."""
         url = self.target(text)
         async with _errors_told(self._time):
             return await self._ask(method, url, headers, body)
@@ -146,7 +146,7 @@ class Transport:
             aiohttp.ClientSession(
                 connector=_connector(addresses),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # done below, where it can be stopped
+                auto_decompress=False,  # done below, with a size limit
                 trust_env=False,
                 headers=_HEADERS,
             ) as session,
@@ -170,7 +170,7 @@ class Transport:
         return list(dict.fromkeys(addresses))
 
     def _check(self, host: str, addresses: Sequence[str]) -> None:
-        """One closed address among open ones closes them all: who mixes them means no good."""
+        """Refuse the host if any of its addresses is not public: a mix is a sign of an attack."""
         if self._allow_private:
             return
         for address in addresses:
@@ -213,7 +213,7 @@ def host_of(url: "URL") -> str:
 
 
 def _read_allowed(allow: Iterable[str]) -> tuple[frozenset[str], dict[int, frozenset[str]]]:
-    """The hosts, and those of each unusual port."""
+    """The allowed hosts, and the allowed hosts of each other port."""
     if isinstance(allow, str):
         raise UsageError(f"allow={allow!r} must be a list of hosts")
     hosts: frozenset[str] = frozenset()
@@ -230,7 +230,7 @@ def _read_allowed(allow: Iterable[str]) -> tuple[frozenset[str], dict[int, froze
 
 
 def _parsed(text: str) -> "URL":
-    """Read once, by the library that will use it, so that nobody else can read it otherwise."""
+    """Parse an address once, with the library that will use it, so the check and the request agree."""
     from yarl import URL
 
     text = text.strip()
@@ -255,7 +255,7 @@ def _parsed(text: str) -> "URL":
 
 
 def _connector(addresses: Sequence[str]) -> "aiohttp.TCPConnector":
-    """Connections to these addresses and no others, whatever the name says by now."""
+    """A connector that connects only to these addresses, whatever the name resolves to by now."""
     import aiohttp
     from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -263,7 +263,7 @@ def _connector(addresses: Sequence[str]) -> "aiohttp.TCPConnector":
         async def resolve(
             self, host: str, port: int = 0, family: int = socket.AF_INET
         ) -> list[ResolveResult]:
-            del family  # both are fine
+            del family  # both are accepted
             return [
                 ResolveResult(
                     hostname=host,
@@ -293,7 +293,7 @@ def _connector(addresses: Sequence[str]) -> "aiohttp.TCPConnector":
 
 
 class _Unpacking:
-    """Takes packed bytes and gives at most so many unpacked ones."""
+    """Decompresses a response, up to a maximum number of bytes."""
 
     def __init__(self, encoding: str) -> None:
         encoding = encoding.strip().lower()
@@ -320,7 +320,7 @@ def _seconds(text: str) -> timedelta | None:
 
 @contextlib.asynccontextmanager
 async def _errors_told(time: timedelta) -> AsyncIterator[None]:
-    """Everything that goes wrong below, as the `ToolError` that a model can act on."""
+    """Turn errors and timeouts inside into a `ToolError` that a model can act on."""
     import aiohttp
 
     seconds = time.total_seconds()

@@ -1,18 +1,18 @@
-"""Material: what a tool can reach, by name. Planners see the names; only workers that hold the tool see contents."""
+"""Material: the names of what a tool can reach. Planners see names; only workers with the tool see contents."""
 
 import time
 from collections.abc import Callable
 
 from msgspec import Struct
 
-#: what was found is not looked for again for so many times as long as the look took
+#: a listing is reused for this many times the time that it took
 KEPT = 10
 
 
 class FileEntry(Struct, frozen=True, gc=False):
     """A file that a tool can read."""
 
-    #: as the tool takes it
+    #: the path, in the form that the tool takes
     path: str
     bytes: int
 
@@ -20,13 +20,13 @@ class FileEntry(Struct, frozen=True, gc=False):
 class TableEntry(Struct, frozen=True, gc=False):
     """A table that a tool can query."""
 
-    #: as the tool takes it
+    #: the name, in the form that the tool takes
     name: str
     #: name and type of each column
     columns: tuple[tuple[str, str], ...]
-    #: the file that it is made of, if any
+    #: the file that it is loaded from, if any
     path: str = ""
-    #: None: nobody has counted them
+    #: number of rows; None: not counted yet
     rows: int | None = None
     #: its first row, for workers that can query it
     sample: str = ""
@@ -37,26 +37,26 @@ class ResourceEntry(Struct, frozen=True, gc=False):
 
     uri: str
     name: str = ""
-    #: its media type, if that is known
+    #: its media type, if known
     kind: str = ""
 
 
 class Material(Struct, frozen=True):
-    """Files, tables and resources that a tool can reach at this moment."""
+    """The files, tables and resources that a tool can reach at this moment."""
 
     files: tuple[FileEntry, ...] = ()
     tables: tuple[TableEntry, ...] = ()
-    #: False: there are more files than these
+    #: False: there are more files than the listed ones
     is_whole: bool = True
     resources: tuple[ResourceEntry, ...] = ()
 
 
 class FreshMaterial:
-    """What a look at the folders finds. A look that took long is kept for a while: several workers ask for the same."""
+    """The current material of a tool. A slow listing is cached for a while, because several workers ask for it."""
 
     def __init__(self, look: Callable[[], Material], *, lists_files: bool = True) -> None:
         self._look = look
-        #: False: it is no list of files, so that it has none says nothing
+        #: False: it never lists files, so a file that is not in it may still exist
         self.lists_files = lists_files
         self._found = Material()
         self._kept_until = 0.0
@@ -65,7 +65,7 @@ class FreshMaterial:
         return self._found if time.monotonic() < self._kept_until else self.anew()
 
     def anew(self) -> Material:
-        """Look at this moment, whatever was found before."""
+        """List the material now, without the cache."""
         began = time.monotonic()
         found = self._look()
         ended = time.monotonic()
@@ -74,10 +74,10 @@ class FreshMaterial:
 
 
 def lists_files(holds: Callable[[], Material]) -> bool:
-    """Whether files are missing that are not in what a tool holds."""
+    """Whether a tool lists all files that it can reach, so an unlisted file does not exist for it."""
     return not isinstance(holds, FreshMaterial) or holds.lists_files
 
 
 def held_now(holds: Callable[[], Material]) -> Material:
-    """What a tool holds at this moment, for those who act on it instead of only telling of it."""
+    """The material of a tool, without the cache: for decisions that depend on it."""
     return holds.anew() if isinstance(holds, FreshMaterial) else holds()

@@ -1,4 +1,4 @@
-"""Keeps secrets out of everything that leaves a tool call: results, errors, progress."""
+"""Removes secrets from everything that leaves a tool call: results, errors, progress."""
 
 import base64
 import re
@@ -8,14 +8,14 @@ from typing import Any
 
 from chargehand.errors import UsageError
 
-#: a shorter one would be found by chance in innocent text, and tear holes into it
+#: a shorter secret would often match innocent text by chance
 SHORTEST_SECRET = 6
 
 _WRAPPINGS = ("\\r", "\\n", "\r", "\n", " ", "\t")
 _WRAPPED = "(?:" + "|".join(map(re.escape, _WRAPPINGS)) + ")*"
-#: an escape that a piece of text may end within
+#: an incomplete escape sequence at the end of a piece of text
 _HALF_ESCAPE = r"(?:(?:%[0-9a-fA-F]{0,4})+|(?:\\+[ux]?[0-9a-fA-F]{0,4})+|&#?[0-9a-zA-Z]{0,9})?"
-#: characters of a secret that do not occur by chance: text is held back from there on
+#: characters of a secret that do not occur by chance: text that contains them is held back
 _TELLING = 12
 _NORMAL = (
     ("-", "+"),
@@ -31,17 +31,17 @@ _SHORT_ESCAPES = {"\n": "n", "\r": "r", "\t": "t", '"': '"', "'": "'", "\\": "\\
 
 
 class Redactor:
-    """Replaces secret values, as they are and as they are commonly encoded, by their names.
+    """Replaces secret values, plain and in common encodings, by their names.
 
-    Found also inside a longer base64 text, at whatever offset, and where only some characters were
-    escaped for a URL, for JSON or for HTML.
+    Also finds a secret inside a longer base64 text, at any offset, and a secret of which only some
+    characters are escaped for a URL, for JSON or for HTML.
     """
 
     def __init__(self, secrets: Mapping[str, str] | None = None) -> None:
         self._secrets = dict(secrets or {})
         longest_first = sorted(self._secrets.items(), key=lambda item: -len(item[1]))
         self._traces = [_Trace(name, value) for name, value in longest_first]
-        #: one secret is within another: which of them it is shows only when enough text follows
+        #: one secret contains another: only the text that follows shows which of the two it is
         values = self._secrets.values()
         self._is_nested = any(a != b and a in b for a in values for b in values)
         self._is_numeric = any(_looks_numeric(value) for value in self._secrets.values())
@@ -51,8 +51,10 @@ class Redactor:
 
     @property
     def margin(self) -> int:
-        """How many characters the longest encoded secret may take: an end of text is only sure to
-        hold no half of one once this much of it is dropped."""
+        """The length of the longest encoded secret.
+
+        After text was cut, drop this many characters from its end: they may contain part of a secret.
+        """
         return max((8 * len(value.encode()) for value in self._secrets.values()), default=0)
 
     def covers(self, values: Iterable[str]) -> bool:
@@ -60,9 +62,9 @@ class Redactor:
         return all(value in known for value in values)
 
     def including(self, secrets: Mapping[str, str]) -> "Redactor":
-        """A redactor of these too."""
+        """A redactor for these secrets too."""
         fresh = {name: value for name, value in secrets.items() if not self.covers([value])}
-        # One name may have stood for another value; neither may get lost.
+        # A name may already stand for another value; keep both values.
         renamed = {f"{name}*" if name in self._secrets else name: v for name, v in fresh.items()}
         return Redactor(self._secrets | renamed)
 
@@ -72,7 +74,7 @@ class Redactor:
         return text
 
     def divided(self, text: str) -> tuple[str, str]:
-        """What can be shown of a text that goes on, redacted, and the rest, in which a secret may have begun."""
+        """Split an unfinished text: the redacted part that can be shown, and the rest, where a secret may begin."""
         if self._is_nested:
             cut = self._cut_in(text)
             return self.text(text[:cut]), text[cut:]
@@ -82,7 +84,7 @@ class Redactor:
         return text[:cut], text[cut:]
 
     def _cut_in(self, text: str) -> int:
-        """A place that no secret lies across, far enough from the end that none is incomplete before it."""
+        """A position that splits no secret, far enough from the end that every secret before it is complete."""
         if len(text) > 2 * self.margin:
             whole = self.text(text)
             for cut in range(len(text) - self.margin, self.margin // 2, -1):
@@ -91,7 +93,7 @@ class Redactor:
         return 0
 
     def data(self, data: Any) -> Any:
-        """The same JSON data without secrets, in keys as well as in values."""
+        """The JSON data without secrets, in keys as well as in values."""
         if not self._traces:
             return data
         if isinstance(data, str):
@@ -108,25 +110,25 @@ class Redactor:
 
 
 class RedactedStream:
-    """Redacts text that comes in pieces: what may be the beginning of a secret waits for the rest of it."""
+    """Redacts text that arrives in pieces: a possible beginning of a secret is held back until more arrives."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = ""
 
     def take(self, piece: str) -> str:
-        """What can be shown now."""
+        """Add a piece; returns the redacted text that can be shown now."""
         shown, self._held = self._redactor.divided(self._held + piece)
         return shown
 
     def rest(self) -> str:
-        """What was held back, once no more comes."""
+        """The text that was held back; call it after the last piece."""
         held, self._held = self._held, ""
         return self._redactor.text(held)
 
 
 class _Trace:
-    """The forms in which one secret may show up."""
+    """Finds and replaces one secret in all its forms."""
 
     def __init__(self, name: str, value: str) -> None:
         if len(value) < SHORTEST_SECRET:
@@ -144,7 +146,7 @@ class _Trace:
 
     @cached_property
     def _begun(self) -> re.Pattern[str]:
-        """The first characters of the secret in any form, or at the end of a text as many as there are."""
+        """Matches the first characters of the secret in any form; at the end of a text, fewer are enough."""
         forms = [
             list(map(_any_form, self._value[:_TELLING])),
             [f"(?i:{digit})" for digit in self._hex[:_TELLING]],
@@ -155,7 +157,7 @@ class _Trace:
         return re.compile(f"(?:{whole})|(?:{parts})?{_HALF_ESCAPE}\\Z")
 
     def begun_at(self, text: str, margin: int) -> int:
-        # One that began before the margin would be complete.
+        # A secret that began before the margin would be complete.
         found = self._begun.search(text, max(0, len(text) - margin))
         return len(text) if found is None else found.start()
 
@@ -169,7 +171,7 @@ class _Trace:
         if self._hides_in(text):
             text = self._encoded.sub(lambda _: self._mark, text)
             if self._hides_in(text):
-                # Wrapped in some way that the pattern does not follow: better no text than this one.
+                # Wrapped in a way that the pattern does not match: withhold the whole text.
                 return f"[withheld: it holds {self._mark}]"
         return text
 
@@ -179,7 +181,7 @@ class _Trace:
 
 
 def _any_form(character: str) -> str:
-    """A pattern of one character: itself, or escaped for a URL, for JSON and source, or for HTML."""
+    """A pattern for one character: plain, or escaped for a URL, for JSON and source code, or for HTML."""
     utf8 = "".join(f"%(?:25)?{_hex_pattern(f'{byte:02x}')}" for byte in character.encode())
     utf16 = character.encode("utf-16-be").hex()
     units = [utf16[at : at + 4] for at in range(0, len(utf16), 4)]
@@ -207,9 +209,9 @@ def _hex_pattern(digits: str) -> str:
 
 
 def _base64_cores(secret: bytes) -> tuple[str, ...]:
-    """The part of the secret's base64 that does not depend on what stands before and after it.
+    """The parts of the secret's base64 form that do not depend on the bytes before and after it.
 
-    Three bytes make four characters, so there are three ways to fall on that grid.
+    Three bytes make four characters, so there are three possible alignments.
     """
     cores = []
     for offset in range(3):
@@ -228,7 +230,7 @@ def _spelt(character: str) -> str:
 
 
 def _nested(elements: list[str]) -> str:
-    """A pattern of one or more of these, in order from the first."""
+    """A pattern for the first one or more of these elements, in order."""
     pattern = ""
     for element in reversed(elements):
         pattern = f"{element}(?:{pattern})?" if pattern else element

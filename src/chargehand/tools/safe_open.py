@@ -1,4 +1,4 @@
-"""Opens files beneath a folder and nowhere else, whatever the path says and even if links are swapped."""
+"""Opens files below a folder and nowhere else, whatever the path says and even if links are swapped."""
 
 import contextlib
 import ctypes
@@ -20,27 +20,27 @@ from chargehand.facts.plan import fits
 
 PathLike: TypeAlias = str | os.PathLike[str]
 LONGEST_PATH = 1_024
-#: looked at in one folder and all below it
+#: files that are listed in a folder and its subfolders
 MOST_FILES = 20_000
 
 _OPENAT2 = 437  # the same number on every architecture of Linux
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_BENEATH = 0x02, 0x08
-_TRIES = 20  # the kernel says "again" when something was renamed while it looked
+_TRIES = 20  # the kernel returns EAGAIN if something was renamed meanwhile
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
-# A pipe or a terminal would otherwise make the opening itself wait, or take the terminal over.
+# Otherwise opening a pipe would block, and opening a terminal could make it the controlling terminal.
 _READ_FILE = _READ | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 class NoSuchFile(ToolError):
-    """A path that may be read leads to no file."""
+    """No file exists at a path that may be read."""
 
     def __init__(self, path: str, hint: str = "list_files shows what there is") -> None:
         super().__init__(f"there is no file {path[:200]!r}; {hint}")
 
 
 class Stamp(NamedTuple):
-    """Changes whenever a file does: by its times, and by its number if another took its place."""
+    """Identifies one version of a file: changes when the file is written or replaced."""
 
     size: int
     modified: int
@@ -55,9 +55,9 @@ class Stamp(NamedTuple):
 class Root:
     """A folder, or a single file, that may be read.
 
-    On Linux the kernel itself resolves every path beneath the folder (`openat2`), so that no link,
-    however swapped in between, leads out. Where that is missing, no link at all is followed.
-    A hard link to a file elsewhere is a file of this folder; the kernel cannot tell.
+    On Linux the kernel itself resolves every path below the folder (`openat2`), so no link leads out,
+    even if it is swapped meanwhile. Without `openat2`, no links are followed. A hard link to a file
+    elsewhere counts as a file of this folder, because the kernel cannot tell the difference.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, hidden: bool = False) -> None:
@@ -71,7 +71,7 @@ class Root:
         self.is_file = bool(self._only)
 
     def open(self, path: str) -> BinaryIO:
-        """A regular file of this folder, opened for reading; everything else is a `ToolError`."""
+        """Open a regular file of this folder for reading. Raises `ToolError` for everything else."""
         parts = self._checked(path)
         try:
             try:
@@ -88,9 +88,9 @@ class Root:
         return os.fdopen(handle, "rb")
 
     def files(self) -> Iterator[tuple[str, Stamp]]:
-        """Every file below, by its path, in a stable order. Links are not followed.
+        """The files below, by path, in a stable order, up to `MOST_FILES`. Links are not followed.
 
-        What is not UTF-8 in a name is shown escaped; `open` takes it so.
+        Bytes of a name that are not UTF-8 are escaped; `open` accepts the escaped form.
         """
         for number, (path, status) in enumerate(self._walk()):
             if number >= MOST_FILES:
@@ -98,7 +98,7 @@ class Root:
             yield _shown(path), Stamp.of(status)
 
     def _checked(self, path: str) -> list[str]:
-        """The path's parts; `..`, absolute paths and the like are refused."""
+        """The parts of the path. Raises `ToolError` for `..`, absolute paths and the like."""
         if len(path) > LONGEST_PATH:
             raise ToolError(f"the path is longer than {LONGEST_PATH} characters")
         if any(unicodedata.category(character) in ("Cc", "Cs") for character in path):
@@ -132,7 +132,7 @@ class Root:
         for folder, folders, names, status_of in _folders(self.folder):
             folders[:] = [] if self._only else sorted(filter(self._is_shown, folders))
             for name in sorted(filter(self._is_shown, names)):
-                with contextlib.suppress(OSError):  # gone in the meantime
+                with contextlib.suppress(OSError):  # deleted in the meantime
                     status = status_of(name)
                     if stat.S_ISREG(status.st_mode):
                         yield "/".join((*folder, name)), status
@@ -144,9 +144,9 @@ class Root:
 
 
 class Roots:
-    """One or several folders and files that may be read, seen as one folder.
+    """One or several folders and files that may be read, presented as one folder.
 
-    With several, each path begins with the name of its folder.
+    With several folders, each path begins with the name of its folder.
     """
 
     def __init__(self, paths: PathLike | Sequence[PathLike], *, hidden: bool = False) -> None:
@@ -158,14 +158,14 @@ class Roots:
             raise UsageError("two of the folders have the same name; their paths would be mixed up")
 
     def files(self) -> Iterator[tuple[str, Stamp]]:
-        """Every file by its path, as `Root.files`."""
+        """The files of all folders, by path; see `Root.files`."""
         for name, root in self._roots.items():
             is_plain = len(self._roots) == 1 or root.is_file
             for path, stamp in root.files():
                 yield path if is_plain else f"{name}/{path}", stamp
 
     def open(self, path: str) -> BinaryIO:
-        """A regular file, opened for reading; everything else is a `ToolError`."""
+        """Open a regular file for reading. Raises `ToolError` for everything else."""
         if len(self._roots) == 1:
             (root,) = self._roots.values()
             return root.open(path)
@@ -182,12 +182,12 @@ def _shown(path: str) -> str:
 
 
 def _real(name: str) -> str:
-    """The name that is shown so."""
+    """The real name for an escaped name; the inverse of `_shown`."""
     return re.sub(r"\\u(dc[89a-f][0-9a-f])", lambda found: chr(int(found[1], 16)), name)
 
 
 def matches(path: str, pattern: str) -> bool:
-    """Whether a pattern like `*.md` or `notes/*` fits a path or, without a slash, its last part."""
+    """Whether a pattern like `*.md` or `notes/*` matches a path or, without a slash, its last part."""
     return fits(path.casefold(), pattern.casefold())
 
 
@@ -195,9 +195,9 @@ _Folder: TypeAlias = tuple[tuple[str, ...], list[str], list[str], Callable[[str]
 
 
 def _folders(top: Path) -> Iterator[_Folder]:
-    """Every folder: its parts, the folders and the files in it, and a way to look at one of them."""
+    """Walk all folders: the parts of the path, the subfolders, the files, and a function that stats one of them."""
     if hasattr(os, "fwalk"):
-        # By handles: a folder that becomes a link while we walk is noticed and left out.
+        # By file descriptor: a folder that is replaced by a link meanwhile is skipped.
         for folder, folders, names, handle in os.fwalk(top, follow_symlinks=False):
             look = functools.partial(os.stat, dir_fd=handle, follow_symlinks=False)
             yield Path(folder).relative_to(top).parts, folders, names, look
@@ -212,7 +212,7 @@ def _status_in(folder: Path, name: str) -> os.stat_result:
 
 
 def _open_beneath(folder: int, path: str) -> int | None:
-    """Open by the kernel's own beneath rule; None where it has none."""
+    """Open with `openat2`, which never leaves the folder; None if the kernel does not support it."""
     if not sys.platform.startswith("linux"):
         return None
     how = struct.pack("=QQQ", _READ_FILE, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
@@ -233,7 +233,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _open_by_steps(folder: int, parts: list[str]) -> int:
-    """Open one part after the other, following no link."""
+    """Open one part of the path after the other, without following links."""
     at = os.dup(folder)
     try:
         for part in parts[:-1]:
@@ -246,9 +246,9 @@ def _open_by_steps(folder: int, parts: list[str]) -> int:
 
 
 def _open_checked(folder: Path, parts: list[str]) -> int:
-    """Where a system has neither: look where the path really leads, before and after opening it.
+    """For systems without `dir_fd`: check where the path really leads, before and after opening it.
 
-    The weakest of the three: who can swap links between any two of these lines may still get past.
+    The weakest of the three: an attacker who swaps links between two of these lines may still succeed.
     """
     path = folder.joinpath(*parts)
     _inside(folder, path)
@@ -265,7 +265,8 @@ def _open_checked(folder: Path, parts: list[str]) -> int:
 
 
 def _inside(folder: Path, path: Path) -> Path:
-    real = Path(os.path.realpath(path, strict=True))  # not `resolve`, which has an error of its own
+    # Not `Path.resolve`, which raises RuntimeError for a loop of links.
+    real = Path(os.path.realpath(path, strict=True))
     if not real.is_relative_to(folder):
         raise OSError(errno.EXDEV, "it leads out of the folder")
     return real

@@ -1,4 +1,4 @@
-"""Search engines with an interface for programs. None is scraped."""
+"""Search engines, used through their APIs; no result page is scraped."""
 
 import os
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ class SearchProvider(Protocol):
         """The host that receives the query."""
 
     async def search(self, query: str, count: int) -> Sequence[SearchHit]:
-        """The best pages first, or a `ToolError`."""
+        """The results, best first. Raises `ToolError` if the search fails."""
 
 
 class BraveSearch:
     """Brave Search, or any service with the same API.
 
-    Its key is `key`, or else what the environment holds as BRAVE_SEARCH_API_KEY.
+    Without `key`, the key is read from the environment variable BRAVE_SEARCH_API_KEY.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ def _hits(reply: Reply, count: int) -> list[SearchHit]:
 
 
 def _without(key: str, hits: Sequence[SearchHit]) -> list[SearchHit]:
-    """An engine that echoes what it was sent must not tell the key to a model."""
+    """The results without the key: an engine that echoes the request must not reveal it to a model."""
     cleaned: Any = Redactor({"search key": key}).data(msgspec.to_builtins(hits))
     return msgspec.convert(cleaned, list[SearchHit])
 

@@ -1,4 +1,4 @@
-"""Tools that answer questions in SQL over CSV, Parquet and JSON files. They change nothing."""
+"""Tools that query CSV, Parquet and JSON files with SQL. They change nothing."""
 
 import importlib.util
 import json
@@ -24,14 +24,14 @@ from chargehand.tools.reachable_data import FreshMaterial, Material, TableEntry
 from chargehand.tools.safe_open import PathLike, Roots, Stamp
 
 MOST_TABLES = 100
-#: of one file
+#: size limit of one file
 MOST_BYTES = 512 * 1024 * 1024
 MOST_ROWS = 1_000
-#: of a file that has not been taken in: bytes from its beginning that tell its columns
+#: bytes at the beginning of a file from which its columns are guessed before it is loaded
 PEEKED = 16_384
-#: characters of tables and columns in the error of a query, and of a sample row
+#: characters of the table list in an error message; characters of a sample row
 MOST_TOLD, LONGEST_SAMPLE = 2_000, 160
-#: answers that are kept until a file changes
+#: answers that are cached until a file changes
 MOST_KEPT = 64
 _FORMS = {
     **dict.fromkeys(("csv", "tsv"), "csv"),
@@ -49,13 +49,14 @@ def data(
 ) -> tuple[Tool, Tool]:
     """The tools `describe_tables` and `query_tables` over the data files in one or more folders.
 
-    Queries run in DuckDB, in a process of its own, read-only, with no access to files, network or
-    extensions, and with limits on time, memory and rows. Their output is untrusted unless you
-    pass `trusted=True`, which says that only you write there. Without DuckDB, SQLite reads CSV files, with the same answers; other files are refused.
+    Queries run in DuckDB, in a separate process, read-only, without access to files, network or
+    extensions, and with limits on time, memory and rows. The output is untrusted; pass `trusted=True`
+    only if nobody else can write to the folders. Without DuckDB, SQLite reads CSV files, with the same
+    answers; other files are refused.
     """
     longest = duration(timeout, "data: timeout")
     store = TableStore(Roots(root, hidden=hidden), longest)
-    # The first call takes all files in, which may take longer than a query.
+    # The first call loads all files, which may take longer than a query.
     whole = min(5 * longest, LONGEST)
     terms: dict[str, Any] = {
         "effect": "pure",
@@ -70,15 +71,15 @@ def data(
 
 
 class Queried(Struct, frozen=True):
-    """What a query gives."""
+    """The result of a query."""
 
     rows: list[list[Any]]
-    #: that it reads
+    #: the tables that the query reads
     tables: tuple[str, ...]
 
 
 class TableStore:
-    """The files of a folder as tables of a database, kept in step with them."""
+    """The files of a folder as tables of a database, which is updated when files change."""
 
     def __init__(self, root: Roots, timeout: timedelta) -> None:
         self._root = root
@@ -89,11 +90,11 @@ class TableStore:
         self._known: dict[str, Stamp] = {}
         self._told: dict[str, dict[str, Any]] = {}
         self._kept: dict[tuple[str, str, int], dict[str, Any]] = {}
-        #: by file as it was: what its beginning says of its columns
+        #: by version of a file: the columns, guessed from its beginning
         self._seen: dict[tuple[str, Stamp], TableEntry] = {}
 
     def material(self) -> Material:
-        """The tables that can be queried, as far as is known without taking whole files in."""
+        """The tables that can be queried, as far as they are known without loading whole files."""
         found = self._found()
         is_loaded = found == self._known and bool(self._told)
         known = {key: entry for key, entry in self._seen.items() if found.get(key[0]) == key[1]}
@@ -114,7 +115,7 @@ class TableStore:
         return Material(tables=tuple(tables))
 
     def _peek(self, path: str, name: str) -> TableEntry:
-        """What the beginning of a CSV file tells; of other files only the name is known so far."""
+        """The table, guessed from the beginning of a CSV file; for other files, only the name."""
         if _form_of(path) != "csv":
             return TableEntry(name, (), path)
         try:
@@ -158,7 +159,7 @@ class TableStore:
         return dict(answer)
 
     def query_values(self, queries: Sequence[str]) -> list[Queried | ToolError]:
-        """The first two rows of each query, or why it failed. One process runs them all, which is much faster."""
+        """The first two rows of each query, or why it failed. All queries run in one process, which is much faster."""
         order = {
             "do": "query_all",
             "database": self._database(),
@@ -174,7 +175,7 @@ class TableStore:
             return [self._queried(each) for each in answer["answers"]]
         if len(queries) == 1:
             return [failure]
-        # One of them crashed the process, or took too long or too much memory.
+        # One query crashed the process, or took too long or too much memory: run them one by one.
         return [self.query_values([sql])[0] for sql in queries]
 
     def _queried(self, answer: dict[str, Any]) -> Queried | ToolError:
@@ -199,7 +200,7 @@ class TableStore:
         return f"The tables and their columns are:\n{told}" if lines else "There are no tables."
 
     def _database(self) -> str:
-        """Where the database is, after taking in what has changed among the files."""
+        """The path of the database. First loads the files that are new or have changed."""
         with self._lock:
             found = self._found()
             if found and not _has_duckdb() and "csv" not in map(_form_of, found):
@@ -219,7 +220,7 @@ class TableStore:
         return self._folder / f"{self._version}.db"
 
     def _rebuild(self, found: dict[str, Stamp]) -> None:
-        """Make a new version beside the old one, which queries under way go on reading."""
+        """Build a new version of the database; queries that are running continue to read the old version."""
         old = self._path()
         names, were = _names_of(found), _names_of(self._known)
         changed = [p for p in found if self._known.get(p) != found[p] or names[p] != were.get(p)]
@@ -243,14 +244,14 @@ class TableStore:
     def _copies(
         self, paths: list[str], found: dict[str, Stamp], names: dict[str, str], folder: Path
     ) -> tuple[list[dict[str, str]], dict[str, str]]:
-        """Copies of files for DuckDB to read: it opens by path, which could be swapped meanwhile."""
+        """Copy the files for DuckDB, which opens files by path: a path could be swapped meanwhile."""
         orders: list[dict[str, str]] = []
         refused: dict[str, str] = {}
         for path in paths:
             name, copy = names[path], folder / f"{len(orders)}.{_form_of(path)}"
             try:
                 if found[path].size > MOST_BYTES:
-                    raise ToolError(f"it is larger than {MOST_BYTES // 2**20} MB")  # noqa: TRY301 - told as the others
+                    raise ToolError(f"it is larger than {MOST_BYTES // 2**20} MB")  # noqa: TRY301 - reported like the other errors
                 with self._root.open(path) as file, copy.open("wb") as out:
                     shutil.copyfileobj(file, out)
             except ToolError as error:
@@ -267,7 +268,7 @@ class TableStore:
         self._told = {name: {"file": path, **loaded[name]} for path, name in names.items()}
 
     def _ordered(self, order: dict[str, Any]) -> dict[str, Any]:
-        """What the other process answers. It gets nothing of our environment, where keys may be."""
+        """The response of the table process. It gets no environment variables, which may contain keys."""
         seconds = self._seconds * (4 if order["do"] == "load" else 1)
         engine = "duckdb" if _has_duckdb() else "sqlite"
         try:
@@ -303,7 +304,7 @@ def _form_of(path: str) -> str:
 
 
 def _names_of(paths: dict[str, Stamp]) -> dict[str, str]:
-    """A table's name for every file: its own without the ending, made unlike the others."""
+    """A unique table name for each file: the file name without its extension, and a number if it is taken."""
     names: dict[str, str] = {}
     for path in paths:
         stem = re.sub(r"\W+", "_", path.rpartition(".")[0].rpartition("/")[2]).strip("_").lower()

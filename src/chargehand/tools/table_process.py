@@ -1,9 +1,9 @@
-"""A program of its own that holds the tables: takes one order in JSON, gives one answer in JSON.
+"""A separate process that loads tables or runs queries: one JSON request in, one JSON response out.
 
-It is apart because DuckDB's limit on memory does not cover every value that a query can make, and
-because a query that takes too long, or a file that crashes a parser, must not take the supervisor
-along. It is started by its path and imports nothing of chargehand, so that it starts fast. Where DuckDB is not
-installed, SQLite holds the CSV files instead, with the same types and answers.
+It is a process of its own because DuckDB's memory limit does not cover all values that a query can
+create, and because a slow query, or a file that crashes a parser, must not harm the supervisor. It is
+started by its path and imports nothing of chargehand, so it starts fast. If DuckDB is not installed,
+SQLite holds the CSV files, with the same types and answers.
 """
 
 import contextlib
@@ -18,17 +18,17 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
-#: megabytes that DuckDB may use; the process as a whole gets some times that in addresses
+#: megabytes that DuckDB may use; the address space of the process may be several times larger
 MEMORY = 512
 ADDRESSES = 4 * 1024**3
 LARGEST_FILE = 4 * 1024**3
-#: characters of one value
+#: characters, or list elements, of one value
 MOST_CELL = 2_000
 SAFE: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
-    "python_enable_replacements": "false",  # a table's name must never mean a variable of this program
+    "python_enable_replacements": "false",  # a table name must never resolve to a variable of this program
     "memory_limit": f"{MEMORY}MB",
     "threads": "2",
 }
@@ -49,7 +49,7 @@ ONLY_CSV = "only CSV can be read here; install chargehand[data]"
 
 
 def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[str, Any]:
-    """Take files in as tables; says of each what it holds, or why it could not be read."""
+    """Load files as tables; returns a description of each, or why it could not be read."""
     import duckdb
 
     told: dict[str, Any] = {"loaded": {}, "failed": {}}
@@ -67,13 +67,13 @@ def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[s
 
 
 def query(database: str, sql: str, most: int) -> dict[str, Any]:
-    """The first rows that a query gives."""
+    """The first rows of a query."""
     answer: dict[str, Any] = query_all(database, [sql], most)["answers"][0]
     return answer
 
 
 def query_all(database: str, queries: Sequence[str], most: int) -> dict[str, Any]:
-    """The first rows that each of many queries gives."""
+    """The first rows of each query."""
     import duckdb
 
     config = {**SAFE, "enable_external_access": "false", "temp_directory": ""}
@@ -99,7 +99,7 @@ def _answer(connection: Any, sql: str, most: int, database: str) -> dict[str, An
 
 
 def _tables_of(connection: Any, sql: str) -> list[str]:
-    """The tables that a query names, as far as DuckDB tells."""
+    """The tables that a query reads, according to DuckDB's parser."""
     # DuckDB's get_table_names fails for queries with JOIN … USING.
     ((tree,),) = connection.execute("select json_serialize_sql(?::varchar)", [sql]).fetchall()
     found, named = set(), set()
@@ -113,13 +113,13 @@ def _tables_of(connection: Any, sql: str) -> list[str]:
                 if node.get("type") == "BASE_TABLE":
                     found.add(node["table_name"])
                 named |= {each["key"] for each in (node.get("cte_map") or {}).get("map", ())}
-    return sorted(found - named)  # what `with` names is no table
+    return sorted(found - named)  # names defined by `with` are not tables
 
 
 def _answered(
     columns: list[str], rows: list[list[Any]], tables: list[str], *, has_more: bool
 ) -> dict[str, Any]:
-    """Rows with the names of their columns, and the tables that were read for them."""
+    """The rows, the names of their columns, and the tables that the query read."""
     return {"columns": columns, "rows": rows, "tables": tables, "has_more": has_more}
 
 
@@ -132,15 +132,14 @@ def _take_in(connection: Any, name: str, file: str, form: str) -> None:
     except duckdb.Error:
         if form != "csv":
             raise
-        connection.execute(
-            f"{create}(?, all_varchar = true)", [file]
-        )  # its types were guessed wrong
+        # DuckDB guessed the types wrong.
+        connection.execute(f"{create}(?, all_varchar = true)", [file])
     if form == "csv":
         _mend_types(connection, name)
 
 
 def _mend_types(connection: Any, name: str) -> None:
-    """Columns of numbers or days in which some cells say that there is none, such as `n/a`."""
+    """Convert text columns that consist of numbers or dates and marks for missing values, such as `n/a`."""
     for column, kind, *_ in connection.execute(f"describe {_quoted(name)}").fetchall():
         if kind != "VARCHAR":
             continue
@@ -173,7 +172,7 @@ def _described(connection: Any, name: str) -> dict[str, Any]:
 
 
 def _readable(relation: Any) -> Any:
-    """The same, with instants as text: DuckDB wants another package to hand them out."""
+    """The relation with time-zone timestamps as text, because DuckDB needs another package to return them."""
     kinds = [str(kind) for kind in relation.types]
     if not any("WITH TIME ZONE" in kind for kind in kinds):
         return relation
@@ -190,7 +189,7 @@ def _readable(relation: Any) -> Any:
 
 
 def load_sqlite(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[str, Any]:
-    """As `load`, of CSV files only."""
+    """Like `load`, for CSV files only."""
     import apsw
 
     told: dict[str, Any] = {"loaded": {}, "failed": {}}
@@ -213,7 +212,7 @@ def load_sqlite(database: str, tables: list[dict[str, str]], drop: list[str]) ->
 
 
 def query_sqlite(database: str, sql: str, most: int) -> dict[str, Any]:
-    """As `query`."""
+    """Like `query`."""
     import apsw
 
     allowed = {apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE}
@@ -246,12 +245,12 @@ def query_sqlite(database: str, sql: str, most: int) -> dict[str, Any]:
 
 
 def query_all_sqlite(database: str, queries: Sequence[str], most: int) -> dict[str, Any]:
-    """As `query_all`."""
+    """Like `query_all`."""
     return {"answers": [query_sqlite(database, sql, most) for sql in queries]}
 
 
 def _columns(connection: Any, sql: str) -> list[str]:
-    """The names of a result without rows."""
+    """The column names of a result without rows."""
     names: list[str] = []
 
     def look(cursor: Any, *_: Any) -> bool:
@@ -279,7 +278,7 @@ def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
         f"{_quoted(each)} {_AFFINITIES.get(kind, 'TEXT')}" for each, kind in kinds.items()
     )
     connection.execute(f"create table {_quoted(name)} ({declared})")
-    # Rows are numbered from 0 on, as DuckDB does it.
+    # Rows are numbered from 0, as in DuckDB.
     holes = ", ".join("?" * (len(names) + 1))
     into = f"insert into {_quoted(name)} (rowid, {', '.join(map(_quoted, names))}) values ({holes})"  # noqa: S608 - names are quoted
     whole = list(zip(*(values for _, values in typed), strict=True)) if cells else []
@@ -289,10 +288,10 @@ def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
 
 
 def peek(begin: str, *, is_whole: bool) -> "tuple[tuple[tuple[str, str], ...], list[list[str]]]":
-    """The columns of a CSV file and their types, as its beginning tells, and the rows in it."""
+    """The columns of a CSV file with their types, guessed from its beginning, and the rows in that beginning."""
     lines = begin.splitlines(keepends=True)
     if not is_whole:
-        lines = lines[:-1]  # the last one may be half a line
+        lines = lines[:-1]  # the last line may be incomplete
     mark = max(",;\t|", key=lines[0].count) if lines else ","
     try:
         rows = [row for row in csv.reader(lines, delimiter=mark) if row]
@@ -320,7 +319,7 @@ def _names(row: Sequence[str]) -> list[str]:
 
 
 def _typed(cells: Sequence[str]) -> tuple[str, list[Any]]:
-    """What all cells of a column are, and their values; cells that say there is none are empty."""
+    """The type of a column and its values; cells that mark a missing value become None."""
     said = [cell.strip() for cell in cells]
     real = [cell for cell in said if cell.lower() not in NO_VALUE]
     if real and all(map(re.compile(WHOLE).fullmatch, real)):
@@ -361,7 +360,7 @@ def _quoted(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON can hold it, none of it rounded."""
+    """A value in a form that JSON can hold, without rounding numbers."""
     match value:
         case None | bool():
             return value

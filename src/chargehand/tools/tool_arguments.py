@@ -1,6 +1,6 @@
-"""The arguments of a tool: their JSON Schema for the model, and the reading of what the model wrote.
+"""The arguments of a tool: their JSON Schema for the model, and parsing what the model wrote.
 
-The only module of this room that imports Pydantic when it is itself imported.
+Imports Pydantic; besides `tools.mcp`, no other module of this package does so when it is imported.
 """
 
 import difflib
@@ -18,27 +18,27 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from chargehand.errors import ToolError, UsageError
 from chargehand.tools.docstrings import read_docstring
 
-#: a model repairs a few at a time; a wall of them only costs tokens
+#: faults in one error message; a model repairs only a few at a time, and more cost tokens
 MOST_FAULTS = 8
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Arguments(Protocol):
-    """What a tool must know of its arguments; tools from elsewhere bring their own schema."""
+    """The schema and the parser of the arguments of a tool; tools of a server bring their own schema."""
 
     @property
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of one object."""
+        """The JSON Schema of one object."""
 
     def read(self, text: str) -> dict[str, Any]:
         """The arguments by name, or a `ToolError` that tells the model what to change."""
 
 
 class SignatureArguments:
-    """Arguments as a typed function declares them."""
+    """The arguments that a typed function declares."""
 
     def __init__(self, function: Callable[..., Any], tool: str, hidden: str = "") -> None:
-        """`hidden` is a parameter that is not the model's to fill."""
+        """`hidden` is the name of a parameter that the model does not see."""
         self._tool = tool
         parameters = [p for p in _signature(function, tool) if p.name != hidden]
         self._names = tuple(parameter.name for parameter in parameters)
@@ -81,10 +81,10 @@ class SignatureArguments:
 
 
 class SchemaArguments:
-    """Arguments by the JSON Schema of a server, which checks most of them itself.
+    """Arguments that follow the JSON Schema of a server, which checks most of them itself.
 
-    A full check would run the server's regular expressions here, and one that takes for ever
-    would hold up the whole process.
+    A full check would run the server's regular expressions here, and one that never ends would block
+    the whole process.
     """
 
     def __init__(self, schema: dict[str, Any], tool: str) -> None:
@@ -119,11 +119,11 @@ def _not_fitting(tool: str, faults: list[str]) -> ToolError:
 
 
 def _object_in(text: str) -> dict[str, Any]:
-    """One JSON object, or a `ToolError`; no text at all stands for no arguments."""
+    """Parse one JSON object. Raises `ToolError` for anything else; an empty text means no arguments."""
     if not text.strip():
         return {}
     try:
-        data = msgspec.json.decode(text)  # stricter than Pydantic, which takes NaN for JSON
+        data = msgspec.json.decode(text)  # stricter than Pydantic, which accepts NaN
     except RecursionError:
         raise ToolError("the arguments are nested too deeply; send a flatter JSON object") from None
     except (msgspec.DecodeError, ValueError) as error:
@@ -141,7 +141,7 @@ def _malformed(text: str, fallback: str) -> str:
         near = text[max(0, error.pos - 20) : error.pos + 20]
         fallback = f"{error.msg} at character {error.pos}, near {near!r}"
     except (ValueError, RecursionError):
-        pass  # the first parser's words will do
+        pass  # the message of the first parser is used
     return f"the arguments are not JSON: {fallback}; send one complete JSON object"
 
 
@@ -157,7 +157,7 @@ def _signature(function: Callable[..., Any], tool: str) -> list[inspect.Paramete
 
 
 def hints_of(function: Callable[..., Any], tool: str) -> dict[str, Any]:
-    """The parameters' types, `Annotated` kept."""
+    """The types of the parameters, including `Annotated`."""
     called = function if inspect.isroutine(function) else type(function).__call__
     try:
         return typing.get_type_hints(called, include_extras=True)
@@ -176,7 +176,7 @@ def _model_of(
         if parameter.name not in hints:
             raise UsageError(f"tool {tool!r}: say the type of parameter {parameter.name!r}")
         hint = hints[parameter.name]
-        # Under an alias, because a field of its own name could be one that Pydantic's models have.
+        # Under an alias, because the name of a parameter could be an attribute of Pydantic's models.
         fields[f"arg_{at}"] = (
             hint,
             Field(
@@ -194,13 +194,13 @@ def _model_of(
 
 
 def _description_in(hint: Any) -> str | None:
-    """What `Annotated` says of a parameter, which goes before the docstring."""
+    """The description in `Annotated`, which takes precedence over the docstring."""
     found = [getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ())]
     return next(filter(None, found), None)
 
 
 class _Schema(GenerateJsonSchema):
-    # A default without a JSON form is still a default; the model need not see it.
+    # A default without a JSON form is allowed; the model does not see it.
     ignored_warning_kinds: set[JsonSchemaWarningKind] = {
         "skipped-choice",
         "non-serializable-default",
@@ -208,7 +208,7 @@ class _Schema(GenerateJsonSchema):
 
 
 def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """Pydantic's titles only repeat the names, and every model call would pay for them."""
+    """The schema without Pydantic's titles, which repeat the names and cost tokens in every model call."""
     return {key: _cleaned(key, value) for key, value in schema.items() if key != "title"}
 
 

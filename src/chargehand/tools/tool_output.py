@@ -1,4 +1,4 @@
-"""What comes out of a tool: JSON, free of secrets, cut to what a model should see."""
+"""The output of a tool: JSON without secrets, cut to the size that a model should see."""
 
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
@@ -11,27 +11,27 @@ from chargehand.errors import JournalError, NotJSON
 from chargehand.facts.value import Value
 from chargehand.tools.redaction import Redactor
 
+#: stores an output that is too long to show, and returns a name for it; `journal.blobs.put` is one
 Spool: TypeAlias = Callable[[bytes], Awaitable[str]]
-"""Keeps bytes that are too many to be shown and returns a name for them; `journal.blobs.put` is one."""
 
-#: where reading of an endless stream stops even if there is a place to keep it
+#: bytes after which reading of a stream stops, even if the whole output can be stored
 MOST_SPOOLED = 8 * 1024 * 1024
 
 
 class ToolResult(Struct, frozen=True, omit_defaults=True):
-    """The output of a tool call. Has a JSON form, so that it can be the result of a step."""
+    """The output of a tool call. It can be stored as JSON, because it is the result of a step."""
 
-    #: JSON data; when it was cut, the text that is left of it
+    #: JSON data; if it was cut, the beginning as text
     value: Any = None
     is_truncated: bool = False
-    #: untrusted sources that it derives from
+    #: the untrusted sources from which it derives
     taint: tuple[str, ...] = ()
-    #: where the whole of what was cut is kept; empty: nowhere
+    #: the name of the stored whole output if it was cut; empty: it is not stored
     spooled: str = ""
 
     @property
     def text(self) -> str:
-        """What the model sees."""
+        """The text that the model sees."""
         return text_of(self.value)
 
 
@@ -42,7 +42,7 @@ def text_of(value: Any) -> str:
 
 
 class OutputBuffer:
-    """Pieces of a stream, up to a number of bytes: then no more are asked for."""
+    """Collects the pieces of a stream up to a number of bytes, and then stops reading."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -56,11 +56,11 @@ class OutputBuffer:
         return "".join(self._pieces)
 
     def close(self) -> None:
-        """Make a thread that still fills it stop at its next piece."""
+        """Make a thread that still fills the buffer stop at its next piece."""
         self._is_closed = True
 
     def take(self, piece: object) -> bool:
-        """Whether there is room for more. Text is joined; other data is a line of JSON each."""
+        """Add a piece; returns whether there is room for more. A piece that is not text becomes a line of JSON."""
         if not isinstance(piece, str):
             piece = bytes(Value.of(piece).json).decode() + "\n"
         room = self._most - self._size
@@ -71,17 +71,17 @@ class OutputBuffer:
         return not (self.is_cut or self._is_closed)
 
     async def read(self, stream: AsyncIterable[object]) -> "OutputBuffer":
-        """Take what an async stream gives, and end it when there is no more room."""
+        """Read an async stream, and close it when the buffer is full."""
         async for piece in stream:
             if not self.take(piece):
                 break
         end = getattr(stream, "aclose", None)
         if end is not None:
-            await end()  # a generator's `finally` runs here, and not when it is collected
+            await end()  # the `finally` of a generator runs now, not when it is garbage-collected
         return self
 
     def read_plain(self, stream: Iterator[object]) -> "OutputBuffer":
-        """Take what a plain stream gives, and end it when there is no more room."""
+        """Read a plain iterator, and close it when the buffer is full."""
         for piece in stream:
             if not self.take(piece):
                 break
@@ -92,7 +92,7 @@ class OutputBuffer:
 
 
 async def finish(raw: object, redactor: Redactor, limit: int, spool: Spool | None) -> ToolResult:
-    """The result that `raw` becomes: redacted first and cut second, so that no half secret is left."""
+    """Turn the output of a function into a result: redacted first, then cut, so no part of a secret remains."""
     if isinstance(raw, OutputBuffer):
         text = redactor.text(raw.text)
         if raw.is_cut:
@@ -110,9 +110,10 @@ async def finish(raw: object, redactor: Redactor, limit: int, spool: Spool | Non
 
 
 def plain_form(raw: object) -> object:
-    """What a plain function returned as JSON has it, for its thread: a slow `model_dump` is not to hold up the loop.
+    """The JSON form of what a plain function returned.
 
-    What is still to be awaited or streamed stays as it is.
+    Call it in the thread of the function: a slow `model_dump` must not block the event loop. Awaitables
+    and streams are returned unchanged.
     """
     if isinstance(raw, ToolResult):
         return msgspec.structs.replace(raw, value=plain_form(raw.value))
@@ -122,7 +123,7 @@ def plain_form(raw: object) -> object:
 
 
 def _checked(raw: object) -> Any:
-    """The data as JSON would have it."""
+    """The data in its JSON form."""
     stored = Value.of(raw)
     if raw is None or type(raw) is str:
         return raw
@@ -150,13 +151,12 @@ async def _spooled(text: str, spool: Spool | None) -> str:
     try:
         return await spool(text.encode())
     except JournalError:
-        return (
-            ""  # the tool has done its work; that its whole output is not kept is told in the mark
-        )
+        # The call itself has succeeded; the mark shows that the whole output is not stored.
+        return ""
 
 
 def cut(text: str, most: int) -> str:
-    """The beginning of a text that fits into so many bytes of UTF-8."""
+    """The longest beginning of a text that fits into this many bytes of UTF-8."""
     most = max(0, most)
     return text[:most].encode()[:most].decode(errors="ignore")
 

@@ -36,7 +36,7 @@ class Toolbox:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is shown, in the order the tools were given."""
+        """The specifications that the model gets, in the order in which the tools were given."""
         return self._specs
 
     def only(self, names: Iterable[str]) -> "Toolbox":
@@ -45,7 +45,7 @@ class Toolbox:
         return Toolbox(each for each in self if each.name in wanted)
 
     def find(self, name: str) -> Tool:
-        """The tool that a model named, or a `ToolError` that lists the tools."""
+        """The tool of this name. Raises `ToolError`, which lists the tools, if there is none."""
         if name in self._tools:
             return self._tools[name]
         close = difflib.get_close_matches(name, self._tools, n=1)

@@ -1,4 +1,4 @@
-"""Tools that read the web: one page, or a search. They only ask; they send no forms."""
+"""Tools that read the web: fetch a page, or search. They only read; they submit no forms."""
 
 import io
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from chargehand.tools.html_text import decoded, read_page
 from chargehand.tools.public_http import Reply, Resolve, Transport, host_of, look_up
 from chargehand.tools.search_engines import BraveSearch, SearchProvider
 
-#: characters of a page at a time
+#: characters of a page that are returned at a time
 MOST_SHOWN = 40_000
 MOST_HITS = 20
 _TEXTS = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
@@ -28,23 +28,23 @@ def web(
 ) -> tuple[Tool, Tool]:
     """The tools `fetch_page` and `search_web`.
 
-    `allow` lists the hosts that may be asked, with their subdomains; ["*"] is every public one. What
-    lies in private networks is refused even then, unless `allow_private`. Without `search`, Brave's
-    engine is used if its key is in the environment.
+    `allow` lists the hosts that may be contacted, including their subdomains; ["*"] is every public
+    host. Hosts in private networks are refused even then, unless `allow_private` is set. Without
+    `search`, Brave Search is used; its key comes from the environment.
     """
     transport = Transport(allow, allow_private=allow_private, resolve=resolve)
     return WebTools(transport, search or BraveSearch()).tools()
 
 
 class WebTools:
-    """Where pages are asked for and read."""
+    """The implementation of the tools `fetch_page` and `search_web`."""
 
     def __init__(self, transport: Transport, search: SearchProvider) -> None:
         self._transport = transport
         self._search = search
 
     def tools(self) -> tuple[Tool, Tool]:
-        # Not pure: what is asked for again may be another page by now.
+        # Not pure: a page may have changed when it is fetched again.
         terms: dict[str, Any] = {"effect": "idempotent", "untrusted": True}
         return (
             tool(name="fetch_page", destination=self._host, **terms)(self.fetch_page),
@@ -86,7 +86,7 @@ class WebTools:
 
 
 def _readable(reply: Reply) -> tuple[str, str]:
-    """Title and text."""
+    """The title and the text of a page."""
     if reply.kind in _PAGES:
         return read_page(decoded(reply.body, reply.charset), reply.url)
     if reply.kind == "application/pdf":

@@ -30,11 +30,11 @@ def graph_worker(
 ) -> AgentWorker:
     """Turn a compiled LangGraph graph into a worker.
 
-    `into` is the key of its state that gets the task as text, or a function that makes the whole
-    state from the brief; `output` is the key that holds the result, or a function that reads it from the
-    last state. An interrupt of the graph asks a person; `resume` turns the interrupt's value and the
+    `into` is the key of the state that gets the task as text, or a function that creates the initial state
+    from the brief; `output` is the key that contains the result, or a function that gets it from the final
+    state. An interrupt of the graph asks a person; `resume` turns the interrupt's value and the person's
     answer into the value that the graph resumes with. When an attempt is resumed, a graph with a
-    checkpointer continues from its last checkpoint; one without runs again from its start.
+    checkpointer continues from its last checkpoint; a graph without one starts again.
     """
     with needing("langgraph"):
         from chargehand.interop.langgraph.worker import GraphWork
@@ -54,13 +54,13 @@ def node(
 ) -> "Runnable[Any, Any]":
     """Turn a supervisor into a node of a LangGraph graph: `builder.add_node("team", node(boss))`.
 
-    `request` is the key of the state that holds the request (text, messages or a plan), or a
-    function of the state; `result` is the key that gets the output, or a function of the result that
-    makes the update. A failed run raises an error in the node; so does a partial one, unless `gaps`
-    names the key that gets its gaps. A node that LangGraph executes again continues the run it began,
-    which it finds by the thread and the checkpoint, or by the key that `key_for` makes from the state. A
-    question to a person is an interrupt; the value that the graph is resumed with is the answer. Each
-    event of the run goes to the graph's stream of mode `custom`. Works in async and in sync graphs.
+    `request` is the key of the state that contains the request (text, messages or a plan), or a function
+    of the state; `result` is the key that gets the output, or a function that turns the result into a state
+    update. A failed run raises an error in the node; so does a partial run, unless `gaps` names the key
+    that gets its gaps. If LangGraph executes the node again, the node continues its run, which it finds by
+    thread and checkpoint, or by the key that `key_for` computes from the state. A question to a person is
+    an interrupt; the value that the graph is resumed with is the answer. With `stream`, each event of the
+    run goes to the graph's stream of mode `custom`. Works in async and in sync graphs.
     """
     with needing("langgraph"):
         from chargehand.interop.langgraph.node import SupervisorNode

@@ -29,7 +29,7 @@ from chargehand.supervisor import Run, Supervisor
 from chargehand.supervisor.nested_requests import outcome_from
 from chargehand.supervisor.requests import RunOptions, run_id
 
-#: of the notes on a run's board that say what was put to the users of the graph
+#: tag of the notes on a run's board that record which questions were put to the users of the graph
 TAG = "langgraph"
 MOST_QUESTIONS = 100_000
 
@@ -37,13 +37,13 @@ Request: TypeAlias = "str | Callable[[Any], str | Plan]"
 Result: TypeAlias = "str | Callable[[RunResult], Any]"
 Key: TypeAlias = Callable[[Any], str]
 Tell: TypeAlias = Callable[[Event], None]
+#: yields coroutines and is sent their results, so that async and sync graphs share the same code
 Talk: TypeAlias = "Generator[Coroutine[Any, Any, Any], Any, Any]"
-"""Yields what is to be awaited and is sent what came of it: one body for graphs that await and graphs that do not."""
 
 
 @dataclass(frozen=True)
 class _Leading:
-    """What is to be known to lead one run for a node."""
+    """The parameters of one run of a node."""
 
     run: str
     asked: str | Plan
@@ -54,13 +54,13 @@ class _Leading:
 
 
 class _Listening:
-    """Listens to one run while it goes on."""
+    """Listens to one run and its nested runs."""
 
     def __init__(self, tell: Tell | None) -> None:
         self._tell = tell
-        #: a person has been asked something, by this run or by one that may be below it
+        #: whether this run or a nested run has asked a person something
         self.is_asked = False
-        #: set by whatever happens after that
+        #: set by that event and each later event
         self.news = asyncio.Event()
 
     def hear(self, event: Event) -> None:
@@ -76,7 +76,7 @@ class _Listening:
 
 @dataclass
 class SupervisorNode:
-    """Leads a run for each execution of the node, the same one when the node is executed again."""
+    """Runs the supervisor for each execution of the node; continues the same run if the node is executed again."""
 
     boss: Supervisor
     request: Request
@@ -90,11 +90,11 @@ class SupervisorNode:
         self._listener = RunListener(self.boss)
 
     def runnable(self) -> Runnable[Any, Any]:
-        """What `add_node` takes."""
+        """The runnable for `add_node`."""
         return RunnableLambda(self._invoke, afunc=self._ainvoke, name=self.boss.name)
 
     def _invoke(self, state: Any) -> Any:
-        """In a graph that does not await, the supervisor works on the background loop."""
+        """Execute the node in a sync graph; the supervisor runs on the background loop."""
         talk, came = self._talk(state), None
         while True:
             try:
@@ -113,7 +113,7 @@ class SupervisorNode:
             came = await awaited
 
     def _talk(self, state: Any) -> Talk:
-        """Lead the run to its end; what it asks a person goes through the graph's interrupts."""
+        """Run until the end; questions to a person become interrupts of the graph."""
         asked = self._asked(state)
         tell = self._telling() if self.stream else None
         key, earlier = yield self._place(self._key_for(state, get_config()))
@@ -124,8 +124,8 @@ class SupervisorNode:
         put = yield self._put_before(run)
         answered: set[str] = set()
         while True:
-            # LangGraph finds the answers by their order. So all that was put before is put again,
-            # in the same order, even if it was answered elsewhere by now.
+            # LangGraph matches the answers to interrupts by order. So all earlier questions are put again,
+            # in the same order, even if they were answered elsewhere by now.
             while put:
                 question = put.pop(0)
                 is_answered = yield self._answer(question["id"], interrupt(question))
@@ -136,7 +136,7 @@ class SupervisorNode:
                 return self._update(found)
             put.append((yield self._put(run, found)))
 
-    # what is asked
+    # request and key
 
     def _asked(self, state: Any) -> str | Plan:
         if callable(self.request):
@@ -156,20 +156,21 @@ class SupervisorNode:
         )
 
     def _key_for(self, state: Any, config: RunnableConfig) -> str:
-        """The same whenever LangGraph executes this task of this thread again."""
+        """The key of the run: the same each time that LangGraph executes this task of this thread."""
         if self.key_for is not None:
             return self.key_for(state)
         fixed = self.terms.get("key")
         if fixed:
             return fixed
         place = config.get("configurable") or {}
-        task = place.get("checkpoint_ns") or uuid.uuid4()  # outside of a graph, nobody comes back
+        # Outside of a graph, nothing is executed again.
+        task = place.get("checkpoint_ns") or uuid.uuid4()
         return f"{TAG}:{place.get('thread_id', '')}:{task}"
 
     async def _place(self, key: str) -> tuple[str, str]:
-        """The key of the run to lead or go on with, and the failed run before it.
+        """The key of the run to start or continue, and the id of the failed run before it.
 
-        A graph that executes a node again whose run has failed or was cancelled wants another try.
+        If the run of the node has failed or was cancelled, executing the node again starts a new run.
         """
         tries, earlier = 1, ""
         while True:
@@ -184,7 +185,7 @@ class SupervisorNode:
 
     @property
     def _refused(self) -> set[RunStatus]:
-        """The endings of a run that are errors of the node. A function takes a result as it is."""
+        """The statuses that are errors of the node. A `result` function gets any result but a cancelled one."""
         if callable(self.result):
             return {RunStatus.CANCELLED}
         refused = {RunStatus.CANCELLED, RunStatus.FAILED}
@@ -192,20 +193,20 @@ class SupervisorNode:
 
     @property
     def _takes_gaps(self) -> bool:
-        """Whether a partial result can be told from a whole one where it goes."""
+        """Whether the state update shows that a result is partial."""
         return self.result == MESSAGES or bool(self.gaps)
 
-    # going on
+    # running
 
     async def _go_on(self, leading: "_Leading") -> RunResult | Question:
-        """The result, or the question without whose answer nothing goes on any more."""
+        """The result, or the question without whose answer the run cannot continue."""
         listening = _Listening(leading.tell)
         with self._listener.listening(leading.run, listening):
             try:
                 begun = await self.boss.submit(leading.asked, **leading.terms)
                 return await self._until_it_waits(begun, listening, leading.answered)
             except asyncio.CancelledError:
-                with suppress(UnknownRun):  # it had no time to begin
+                with suppress(UnknownRun):  # it was cancelled before the run began
                     await asyncio.shield(self.boss.cancel(leading.run, "the graph was cancelled"))
                 raise
 
@@ -219,7 +220,7 @@ class SupervisorNode:
                 seen = await self.boss.look(begun.id)
                 questions = seen.questions
                 listening.is_asked = listening.is_asked or bool(questions)
-                # An answer to a run below is on its way for a moment.
+                # An answer to a question of a nested run takes a moment to arrive.
                 open_ = [each for each in questions if each.id not in answered]
                 if seen.status is RunState.WAITING and open_:
                     return open_[0]
@@ -233,27 +234,27 @@ class SupervisorNode:
         write, here = get_stream_writer(), contextvars.copy_context()
 
         def tell(event: Event) -> None:
-            # The writer looks in its context for the place of this node.
+            # The writer reads the identity of this node from its context.
             here.copy().run(write, {"chargehand": msgspec.json.decode(encode(event))})
 
         return tell
 
-    # people
+    # questions
 
     async def _put_before(self, run: str) -> list[dict[str, Any]]:
-        """What was put to users of the graph for this run so far, in that order."""
+        """The questions of this run that were put to users of the graph, in order."""
         try:
             status = (await self.boss.look(run)).status
         except UnknownRun:
             return []
         if isinstance(status, RunStatus):
-            return []  # whatever it was, nobody needs to know any more
+            return []  # the run has ended, so no answer is needed
         board = self.boss.board(run=run)
         notes = await board.notes(tags=[TAG], limit=MOST_QUESTIONS)
         return [note.content for note in reversed(notes)]
 
     async def _put(self, run: str, question: Question) -> dict[str, Any]:
-        """Write down that this is put to a user, so that its answer finds it again."""
+        """Record that this question is put to a user, so that the answer can be matched to it."""
         content = {
             "id": question.id,
             "question": question.text,
@@ -265,17 +266,17 @@ class SupervisorNode:
         return content
 
     async def _answer(self, question: str, said: Any) -> bool:
-        """Answer a question with what the graph was resumed with. What does not answer it is asked anew."""
+        """Answer a question with the value that the graph was resumed with; returns whether that was accepted."""
         try:
             await self.boss.answer(question, words_of(said))
         except UsageError:
-            return False  # answered before, or elsewhere; or this is none of its choices
+            return False  # already answered, or the value is not one of its choices
         return True
 
-    # what comes out
+    # state update
 
     def _update(self, result: RunResult) -> Any:
-        """What the node does to the state. A failed run is an error of the node."""
+        """The state update. Raises `WorkerError` if the run failed."""
         if callable(self.result):
             return self.result(result)
         outcome = outcome_from(result, self.boss.name)
@@ -284,7 +285,7 @@ class SupervisorNode:
             why = getattr(outcome, "message", "") or getattr(outcome, "reason", "")
             raise WorkerError(f"run {result.id} failed: {why}", kind=kind)
         if self.result == MESSAGES:
-            return {MESSAGES: [AIMessage(str(result.answer))]}  # which says what is missing
+            return {MESSAGES: [AIMessage(str(result.answer))]}  # the text lists the gaps
         if outcome.gaps and not self._takes_gaps:
             raise WorkerError(
                 f"run {result.id} has gaps: {'; '.join(outcome.gaps)}; to accept a partial "
@@ -295,7 +296,7 @@ class SupervisorNode:
 
 
 async def _first(ending: "asyncio.Future[Any]", news: asyncio.Event) -> None:
-    """Wait for one of them."""
+    """Wait until one of the two is set."""
     waking = asyncio.ensure_future(news.wait())
     try:
         await asyncio.wait((ending, waking), return_when=asyncio.FIRST_COMPLETED)

@@ -1,11 +1,11 @@
-"""The state of a LangGraph graph, whatever it is made of: a mapping, a dataclass, a Pydantic model. Imports LangChain."""
+"""Reads the state of a LangGraph graph: a mapping, a dataclass or a Pydantic model. Imports LangChain."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-#: the key that graphs of messages have by convention
+#: the conventional key of the messages in a state
 MESSAGES = "messages"
 
 
@@ -14,7 +14,7 @@ def has(state: Any, key: str) -> bool:
 
 
 def found_in(state: Any, key: str) -> Any:
-    """What lies there; of a list of messages, the words of the last."""
+    """The value of a key; for a list of messages, the text of the last message."""
     found = state[key] if isinstance(state, Mapping) else getattr(state, key)
     is_talk = isinstance(found, list) and found and isinstance(found[-1], BaseMessage)
     return str(found[-1].text) if is_talk else found

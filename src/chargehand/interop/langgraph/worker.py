@@ -33,11 +33,11 @@ from chargehand.roles.resources import Resources
 from chargehand.supervisor.nested_requests import words_from
 
 INTERRUPT = "__interrupt__"
-#: the only key of a state that is no mapping
+#: the only channel of a graph whose state is not a mapping
 ROOT = "__root__"
-#: more than nothing of each
+#: the smallest usage, to check that some budget is left
 LEAST = Usage(calls=1, tokens_in=1, tokens_out=1, money=1e-9)
-#: what a person may answer where a graph was compiled to stop
+#: the answers at a breakpoint, where a graph was compiled to stop
 GO_ON, STOP = "go on", "stop"
 
 Graph: TypeAlias = "Pregel[Any, Any, Any, Any]"
@@ -47,42 +47,43 @@ Resume: TypeAlias = Callable[[Any, str], Any]
 
 
 class GraphPause(Struct, frozen=True):
-    """Something that a graph waits for."""
+    """An interrupt or a breakpoint at which a graph waits for a person."""
 
-    #: of the interrupt; empty: it was compiled to stop here
+    #: the id of the interrupt; empty: a breakpoint
     id: str
     value: Any
-    #: the checkpoint at which it was compiled to stop
+    #: the checkpoint of the breakpoint
     at: str = ""
 
 
 class Leg(Struct, frozen=True):
-    """How far a graph came at one go: to its end, or to where it waits for a person."""
+    """One uninterrupted part of a graph's execution: up to its end, or to pauses that wait for a person."""
 
     output: Any = None
     pauses: tuple[GraphPause, ...] = ()
 
 
+#: the pauses of a leg, and the answers to them
 Answered: TypeAlias = tuple[tuple[GraphPause, ...], list[Any]]
-"""What a graph waited for, and what it was told."""
 
 
 class Spending(BaseCallbackHandler):
-    """Adds up every model call that is made under it, whether its message ends in the state or not."""
+    """Adds up the usage of all model calls in the graph, also of those that leave no message in the state."""
 
-    # Called where it happens, one after the other: what is added up must not be torn apart.
+    # Inline callbacks run one after the other, so no update of the sum is lost.
     run_inline = True
 
     def __init__(self) -> None:
         self.usage = NO_USAGE
 
     def on_llm_error(self, error: BaseException, **_: Any) -> None:
-        if class_of(error) is ErrorClass.TIMEOUT:  # it may have been answered, and paid for
+        # The provider may have responded and charged for it.
+        if class_of(error) is ErrorClass.TIMEOUT:
             self.usage += ONE_CALL
 
     def on_llm_end(self, response: LLMResult, **_: Any) -> None:
         for generations in response.generations:
-            for generation in generations[:1]:  # more than one share what they cost
+            for generation in generations[:1]:  # several generations of one call share its cost
                 message = generation.message if isinstance(generation, ChatGeneration) else None
                 if isinstance(message, AIMessage):
                     self.usage += _spent(message)
@@ -100,7 +101,7 @@ def _spent(message: AIMessage) -> Usage:
 
 @dataclass
 class GraphWork:
-    """What an attempt of a graph is. The graph keeps a thread for each, in its own checkpointer if it has one."""
+    """Runs the attempts of a graph. Each attempt has a thread, in the checkpointer of the graph if it has one."""
 
     graph: Graph
     name: str
@@ -109,7 +110,7 @@ class GraphWork:
     context: Callable[[Brief], Any] | None = None
     config: RunnableConfig | None = None
     resume: Resume | None = None
-    #: whether its threads outlive the attempt
+    #: whether the threads outlive the attempt, because the graph has a checkpointer
     is_kept: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +129,7 @@ class GraphWork:
             self.graph = self.graph.copy({"checkpointer": InMemorySaver()})
 
     def _refuse_unknown_key(self, option: str, key: object) -> None:
-        """Raise `UsageError` for a key that the state cannot have. What is not a graph of states may take anything."""
+        """Raise `UsageError` for a key that is not in the state. Only a `StateGraph` can be checked."""
         if not isinstance(key, str) or not isinstance(self.graph, CompiledStateGraph):
             return
         keys = list(self.graph.builder.channels)
@@ -139,16 +140,16 @@ class GraphWork:
             )
 
     async def __call__(self, brief: Brief, resources: Resources) -> Outcome:
-        # Not a part of whatever graph the supervisor itself may be a node of.
+        # Do not run as a part of another graph, of which the supervisor may be a node.
         var_child_runnable_config.set(None)
-        # A step, so that it is the same in every attempt that goes on from this one, and another
-        # in one that starts over.
+        # A step, so that an attempt that continues this one uses the same thread, and an attempt that
+        # starts over uses a new one.
         name = f"{brief.run}:{brief.task.id}:{brief.attempt}"
         thread = await brief.step("thread", lambda: name, effect=Effect.PURE)
         return await _Attempt(self, AttemptBridge(brief, resources), thread).hold()
 
     def entry(self, brief: Brief) -> Any:
-        """The state to begin with."""
+        """The initial state."""
         if callable(self.into):
             return self.into(brief)
         words = words_from(brief)
@@ -157,7 +158,7 @@ class GraphWork:
         return {**named, self.into: [HumanMessage(words)] if self.into == MESSAGES else words}
 
     def read(self, state: Any) -> Any:
-        """The result, as it is found in the last state."""
+        """The result, from the final state."""
         if callable(self.output):
             return self.output(state)
         if not has(state, self.output):
@@ -169,18 +170,18 @@ class GraphWork:
 
 
 class _Attempt:
-    """Leads a graph from one leg to the next. Each is a step, so no leg is walked twice and no answer asked twice."""
+    """Runs a graph leg by leg. Each leg is a step, so no leg runs twice and no question is asked twice."""
 
     def __init__(self, work: GraphWork, bridge: AttemptBridge, thread: str) -> None:
         self._work = work
         self._bridge = bridge
         self._brief = bridge.brief
         self._thread = thread
-        #: of the leg under way
+        #: the usage of the current leg
         self._spending = Spending()
 
     async def hold(self) -> Outcome:
-        """The outcome of the attempt; failure is a value."""
+        """Run the attempt; an error is returned as `Failed`."""
         walked: list[Answered] = []
         try:
             while True:
@@ -196,7 +197,7 @@ class _Attempt:
     async def _failed(self, error: Exception) -> Failed:
         failed = failure_of(error, self._spending.usage)
         if not failed.kind.backs_off:
-            await self._forget()  # nobody goes on from here
+            await self._forget()  # no later attempt continues from here
         if not isinstance(error, GraphRecursionError):
             return failed
         way_out = "raise recursion_limit in config=… if that is too few"
@@ -216,17 +217,17 @@ class _Attempt:
             "graph",
             [self._thread, given],
             run,
-            # To be walked again where it broke off: LangGraph asks no less of its nodes.
+            # An interrupted leg runs again: LangGraph requires idempotent nodes, too.
             effect=Effect.IDEMPOTENT,
             about=about,
-            # What it will cost nobody knows; but where nothing is left to spend, it is not begun.
+            # The cost is unknown beforehand, but a leg does not start if no budget is left.
             reserve=LEAST if self._brief.is_capped else NO_USAGE,
         )
         self._spending = Spending()
         return convert(done.value.read(), Leg)
 
     async def _answer(self, pause: GraphPause) -> Any:
-        """What a person says to it, as the graph wants to hear it."""
+        """Ask a person; returns the value that the graph resumes with."""
         if not pause.id:
             question = f"Graph {self._work.name!r} stops before {pause.value}. Continue?"
             if await self._brief.ask(question, choices=(GO_ON, STOP)) == STOP:
@@ -239,7 +240,7 @@ class _Attempt:
         return said if self._work.resume is None else self._work.resume(pause.value, said)
 
     async def _go_on(self, walked: "list[Answered]") -> Leg:
-        """Walk on from where the thread is, or from the start if nobody remembers it any more."""
+        """Run the next leg, from the last checkpoint of the thread, or from the start if there is none."""
         state = await self._work.graph.aget_state(self._config)
         if state.created_at is None:
             return await self._walk_again(walked)
@@ -247,7 +248,7 @@ class _Attempt:
         pauses, answers = walked[-1] if walked else ((), [])
         is_answered = bool(waiting) and waiting <= {pause.id for pause in pauses}
         if waiting and not is_answered:
-            return Leg(pauses=_pauses(state.interrupts))  # got there, and nobody saw it
+            return Leg(pauses=_pauses(state.interrupts))  # reached before a crash, but not recorded
         if not waiting and not state.next:
             return Leg(output=_kept(self._work.read(state.values)))
         if not waiting and self._may_stop(state) and _stop(state) not in pauses:
@@ -266,7 +267,7 @@ class _Attempt:
         return leg
 
     async def _walk(self, entry: Any) -> Leg:
-        """Run the graph until it ends or waits."""
+        """Run the graph until it ends or pauses."""
         graph, work = self._work.graph, self._work
         context = None if work.context is None else work.context(self._brief)
         interrupts: list[Interrupt[Any]] = []
@@ -295,13 +296,13 @@ class _Attempt:
         return Leg(output=_kept(work.read(last)))
 
     def _may_stop(self, state: StateSnapshot) -> bool:
-        """Whether the graph was compiled to stop for a person where it is, as far as can be told."""
+        """Whether the graph may be at a breakpoint, as far as its state shows."""
         before = self._work.graph.interrupt_before_nodes
         is_before = before == "*" or not set(before).isdisjoint(state.next)
         return is_before or bool(self._work.graph.interrupt_after_nodes)
 
     async def _forget(self) -> None:
-        """What was only kept for this attempt is needed no longer."""
+        """Delete the thread of this attempt if it is only in memory."""
         saver = self._work.graph.checkpointer
         if not self._work.is_kept and isinstance(saver, InMemorySaver):
             await saver.adelete_thread(self._thread)
@@ -316,7 +317,7 @@ class _Attempt:
 
 
 def _resumed(pauses: Sequence[GraphPause], answers: Sequence[Any]) -> "Command[Any] | None":
-    """What makes a graph go on that waits for these."""
+    """The input that resumes a graph from these pauses."""
     told = {pause.id: answer for pause, answer in zip(pauses, answers, strict=True) if pause.id}
     return Command(resume=told) if told else None
 

@@ -37,10 +37,10 @@ def agent_worker(
 ) -> AgentWorker:
     """Turn an OpenAI Agents SDK agent into a worker, including the agents that it can hand off to.
 
-    It is asked what `prompt` makes of the brief, with the `context` that is made of it. Each model
-    call and each call of a function tool is a durable step: an attempt that is resumed repeats none
-    that has ended. What is to happen when a tool call is in doubt follows from `effects`. A tool that
-    needs approval asks a person. Nothing is sent to the SDK's tracing service unless `tracing` is set.
+    `prompt` and `context` compute the prompt and the context of the agent from the brief. Each model call
+    and each call of a function tool is a durable step: a resumed attempt does not repeat finished calls.
+    `effects` decides what happens to a tool call that may or may not have taken effect. For a tool that
+    needs approval, a person is asked. Nothing is sent to the SDK's tracing service unless `tracing` is set.
     """
     with needing("openai-agents"):
         from agents import Agent as TheirAgent

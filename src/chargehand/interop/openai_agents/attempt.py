@@ -35,7 +35,7 @@ TRIPWIRES = (
 
 
 class AgentAttempt:
-    """Runs an agent until it has an answer, putting to a person what needs approval."""
+    """Runs an agent until it has an answer, and asks a person for approvals."""
 
     def __init__(
         self, agent: Agent[Any], journaled: Journaled, context: Any, max_turns: int
@@ -44,11 +44,11 @@ class AgentAttempt:
         self._journaled = journaled
         self._context = context
         self._max_turns = max_turns
-        #: by everything in the run, as the SDK counts it
+        #: the usage of the whole run, as the SDK counts it
         self._spent = NO_USAGE
 
     async def hold(self, prompt: Any, config: RunConfig | None, *, tracing: bool) -> Outcome:
-        """The outcome of the attempt; failure is a value."""
+        """Run the attempt; an error is returned as `Failed`."""
         taint = self._journaled.bridge.brief.taint
         try:
             async with _configured(config, tracing=tracing) as chosen:
@@ -79,7 +79,7 @@ class AgentAttempt:
         return result
 
     async def _decided(self, result: RunResult) -> RunState[Any]:
-        """The state to go on from, once a person has decided about all calls that wait."""
+        """The state to continue from, after a person has decided about all waiting calls."""
         state = result.to_state()
         for item in result.interruptions:
             if not self._journaled.has(item.agent):
@@ -95,13 +95,13 @@ class AgentAttempt:
         return state
 
     def _unseen(self) -> Usage:
-        """What was spent beside the steps: by agents used as tools that bring models of their own."""
+        """The usage outside of the steps: agents used as tools that have models of their own."""
         return beyond(self._spent, self._journaled.bridge.usage)
 
 
 @asynccontextmanager
 async def _configured(config: RunConfig | None, *, tracing: bool) -> AsyncIterator[RunConfig]:
-    """The settings of a run. A provider that nobody has given is opened and closed here."""
+    """The settings of a run. The default model provider is closed on exit; one in `config` is not."""
     own = MultiProvider() if config is None else None
     chosen = config or RunConfig(model_provider=own or MultiProvider())
     try:

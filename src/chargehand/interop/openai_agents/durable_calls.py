@@ -1,4 +1,4 @@
-"""The calls of an OpenAI Agents SDK agent as durable steps. Imports the SDK."""
+"""Runs the model and tool calls of an OpenAI Agents SDK agent as durable steps. Imports the SDK."""
 
 import copy
 import dataclasses
@@ -42,12 +42,12 @@ from chargehand.models.http_adapter import usage_of as usage_told
 from chargehand.roles.json_output import objection_to
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
-#: the tool call that we are in: an agent used as a tool asks models of its own, beside others
+#: the current tool call: an agent used as a tool calls models of its own, in parallel with others
 _inside: ContextVar[str] = ContextVar("chargehand_tool_call", default="")
 
 
 class Journaled:
-    """Makes copies of agents whose model and tool calls are steps of one attempt. The originals are left as they are."""
+    """Copies agents so that their model and tool calls are steps of one attempt. The originals are not changed."""
 
     def __init__(
         self, bridge: AttemptBridge, effects: ToolEffects, shape: dict[str, Any] | None
@@ -55,11 +55,11 @@ class Journaled:
         self.bridge = bridge
         self._effects = effects
         self._shape = shape
-        #: by the original's identity: it and its copy
+        #: each original agent and its copy, by the `id` of the original
         self._agents: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
 
     def config(self, config: RunConfig) -> RunConfig:
-        """The same settings for a run, with models whose calls are steps."""
+        """The settings of a run, with models whose calls are steps."""
         model = config.model
         return dataclasses.replace(
             config,
@@ -68,7 +68,7 @@ class Journaled:
         )
 
     def agent(self, agent: Agent[Any]) -> Agent[Any]:
-        """The copy of an agent and, with it, of all it may hand over to."""
+        """The copy of an agent; the agents of its handoffs are copied too."""
         known = self._agents.get(id(agent))
         if known is not None:
             return known[1]
@@ -79,7 +79,7 @@ class Journaled:
         if agent.output_type is None and self._shape is not None:
             changes["output_type"] = TaskShape(self._shape)
         twin = agent.clone(**changes)
-        # Known before its handoffs are followed: agents may hand over to each other in a circle.
+        # Stored before the handoffs are copied, because agents may hand off to each other in a circle.
         self._agents[id(agent)] = agent, twin
         twin.handoffs = [self._handoff(each) for each in agent.handoffs]
         if agent.mcp_servers:
@@ -87,7 +87,7 @@ class Journaled:
         return twin
 
     def _journal_servers(self, twin: Agent[Any]) -> None:
-        """Have the tools that MCP servers bring wrapped, too: the SDK makes them anew for every turn."""
+        """Wrap the tools of MCP servers too. The SDK creates them again for every turn."""
         listed = twin.get_mcp_tools
 
         async def wrapped(context: RunContextWrapper[Any]) -> list[Tool]:
@@ -112,7 +112,7 @@ class Journaled:
         return twin
 
     def _tool(self, tool: Tool) -> Tool:
-        """A function tool whose calls are steps; what others do is done by the provider, or its own business."""
+        """Wrap a function tool, so that its calls are steps. Other tools, such as hosted ones, stay as they are."""
         if not isinstance(tool, FunctionTool):
             return tool
 
@@ -145,9 +145,9 @@ class Journaled:
 
 
 def tools_of(agent: Agent[Any]) -> list[str] | None:
-    """The names of the function tools of an agent and of those that it may hand over to.
+    """The names of the function tools of an agent and of the agents that it can hand off to.
 
-    None if they are known only while it works: some come from an MCP server, or from a handoff that finds its agent then.
+    None if they are known only at run time, because of an MCP server or a `Handoff` object.
     """
     names: list[str] = []
     seen: list[Agent[Any]] = []
@@ -155,7 +155,7 @@ def tools_of(agent: Agent[Any]) -> list[str] | None:
     while left:
         each = left.pop()
         if any(each is known for known in seen):
-            continue  # agents may hand over to each other in a circle
+            continue  # agents may hand off to each other in a circle
         seen.append(each)
         if each.mcp_servers or any(isinstance(to, Handoff) for to in each.handoffs):
             return None
@@ -165,7 +165,7 @@ def tools_of(agent: Agent[Any]) -> list[str] | None:
 
 
 class JournaledProvider(ModelProvider):
-    """Finds the same models as another, and makes their calls steps."""
+    """A model provider that wraps the models of another provider, so that their calls are steps."""
 
     def __init__(self, wrapped: ModelProvider, journaled: Journaled) -> None:
         self._wrapped = wrapped
@@ -207,7 +207,7 @@ class DurableAgentModel(Model):
         said = [system_instructions, to_jsonable_python(input), prompt, previous_response_id]
         most = model_settings.max_tokens or MOST_OUT
         settings = model_settings
-        if bridge.brief.is_capped:  # so what it may cost must have a bound
+        if bridge.brief.is_capped:  # the cost must have an upper bound
             settings = dataclasses.replace(settings, max_tokens=most)
 
         async def send() -> ModelResponse:
@@ -239,21 +239,21 @@ class DurableAgentModel(Model):
         )
 
     def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
-        """As it comes. A worker never streams; an agent used as a tool may, and is a step as a whole."""
+        """Not a step. A worker never streams; an agent used as a tool may, but its tool call is a step."""
         return self._wrapped.stream_response(*args, **kwargs)
 
     def get_retry_advice(self, request: ModelRetryAdviceRequest) -> ModelRetryAdvice | None:
         return self._wrapped.get_retry_advice(request)
 
     async def _cleanup_on_run_end(self, owner: object) -> None:
-        await self._wrapped._cleanup_on_run_end(owner)  # noqa: SLF001 - a wrapper passes it on
+        await self._wrapped._cleanup_on_run_end(owner)  # noqa: SLF001 - a wrapper passes the call on
 
     async def close(self) -> None:
         await self._wrapped.close()
 
 
 class TaskShape(AgentOutputSchemaBase):
-    """The JSON schema of a task, for an agent that would answer in words."""
+    """The JSON schema of a task as the output type of an agent that has none."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._schema = schema
@@ -278,7 +278,7 @@ class TaskShape(AgentOutputSchemaBase):
 
 
 def _shown(tools: list[Tool], handoffs: list[Handoff[Any, Any]]) -> dict[str, Any]:
-    """What a model may call, with all that it is told of it."""
+    """The tools and handoffs that a model sees, with their descriptions and schemas."""
     shown: dict[str, Any] = {
         tool.name: [tool.description, tool.params_json_schema]
         if isinstance(tool, FunctionTool)
@@ -298,12 +298,12 @@ def name_of(model: Model) -> str:
 
 
 def account_of(model: Model) -> str:
-    """Whose limits it shares."""
+    """The account whose rate limits the model shares."""
     return account_at(name_of(model).partition(":")[0], getattr(model, "_client", None))
 
 
 def is_real(model: Model) -> bool:
-    """Whether it is one of the SDK's own, at an address that is not of this machine."""
+    """Whether it is one of the SDK's own models, and not on this machine."""
     client = getattr(model, "_client", None)
     host = urlsplit(str(getattr(client, "base_url", ""))).hostname or ""
     module = type(model).__module__
@@ -316,7 +316,7 @@ def _full(name: str) -> str:
 
 
 def real_models(agent: Agent[Any], config: RunConfig | None) -> list[str]:
-    """The models that the agent and those it hands over to ask by name; of others, nobody can tell."""
+    """The models that the agent and its handoff agents call by name, without `Model` objects."""
     found: dict[int, Agent[Any]] = {}
     open_ = [agent]
     while open_:

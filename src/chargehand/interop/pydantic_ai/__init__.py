@@ -38,10 +38,10 @@ def agent_worker(
 ) -> AgentWorker:
     """Turn a Pydantic AI agent into a worker.
 
-    It is asked what `prompt` makes of the brief, with the `deps` that are made of it. Each model call
-    and each tool call is a durable step: an attempt that is resumed repeats none that has ended. What
-    is to happen when a tool call is in doubt follows from `effects`. A tool that needs approval asks
-    a person. A task with an `output` schema gets an answer that fits it.
+    `prompt` and `deps` compute the prompt and the dependencies of the agent from the brief. Each model
+    call and each tool call is a durable step: a resumed attempt does not repeat finished calls. `effects`
+    decides what happens to a tool call that may or may not have taken effect. For a tool that needs
+    approval, a person is asked. If the task has an `output` schema, the answer matches it.
     """
     with needing("pydantic-ai"):
         from pydantic_ai.agent import AbstractAgent

@@ -1,4 +1,4 @@
-"""The calls of a Pydantic AI agent as durable steps. Imports Pydantic AI."""
+"""Runs the model and tool calls of a Pydantic AI agent as durable steps. Imports Pydantic AI."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -55,10 +55,10 @@ from chargehand.models.http_adapter import usage_of as usage_told
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 _RETURN: TypeAdapter[ToolReturn] = TypeAdapter(ToolReturn)
-#: fields of a message that differ whenever the same is said again
+#: fields of a message that differ each time, even if the content is the same
 _PASSING = {"timestamp", "run_id", "conversation_id"}
 _UNREAL = ("test", "function")
-#: what a tool raises to tell the framework something, by its name
+#: exceptions with which a tool controls the framework, by name
 _RAISED: dict[str, Callable[[Any], Exception]] = {
     kind.__name__: kind for kind in (ModelRetry, ToolFailed, ApprovalRequired, CallDeferred)
 }
@@ -71,7 +71,7 @@ async def attempt(
     prompt: Any,
     options: dict[str, Any],
 ) -> Outcome:
-    """Run an agent for one attempt; failure is a value."""
+    """Run an agent for one attempt; an error is returned as `Failed`."""
     shape = bridge.brief.task.output
     if shape is not None:
         options = {**options, "output_type": StructuredDict(shape, name="answer")}
@@ -79,7 +79,7 @@ async def attempt(
     running = agent.run(prompt, capabilities=[journaling], infer_name=False, **options)
     try:
         result = await bridge.through(running)
-        # Beside its steps: by other agents in its tools, if they pass on what they spend.
+        # Usage outside of its steps: other agents in its tools, if they report their usage.
         run = result.usage
         spent = Usage(calls=run.requests, tokens_in=run.input_tokens, tokens_out=run.output_tokens)
         return Done(Value.of(result.output, bridge.brief.taint), beyond(spent, bridge.usage))
@@ -89,26 +89,26 @@ async def attempt(
 
 
 def real_models(agent: AbstractAgent[Any, Any], model: Model | str | None) -> list[str]:
-    """The model that the agent asks, if that costs something."""
+    """The model that the agent calls, if it is a real model."""
     chosen = model or agent.model
     opened = infer_model(chosen) if isinstance(chosen, str) else chosen
     return [name_of(opened)] if isinstance(opened, Model) and is_real(opened) else []
 
 
 def tools_of(agent: AbstractAgent[Any, Any]) -> list[str] | None:
-    """The names of the agent's tools; None if they are known only while it works, as of an MCP server."""
+    """The names of the agent's tools; None if they are known only at run time, such as those of an MCP server."""
     sets = [each for each in agent.toolsets if isinstance(each, FunctionToolset)]
     return [name for each in sets for name in each.tools] if sets == [*agent.toolsets] else None
 
 
 class Journaling(AbstractCapability[Any]):
-    """Makes every model call and tool call of one run of an agent a step of the attempt it is run for."""
+    """Makes each model call and tool call of an agent run a step of the attempt."""
 
     def __init__(self, bridge: AttemptBridge, effects: ToolEffects) -> None:
         super().__init__()
         self._bridge = bridge
         self._effects = effects
-        #: messages that the last model call had already
+        #: number of messages that the last model call contained
         self._told = 0
 
     def get_wrapper_model(self, model: Model) -> Model:
@@ -123,7 +123,7 @@ class Journaling(AbstractCapability[Any]):
         *,
         requests: DeferredToolRequests,
     ) -> DeferredToolResults:
-        """Ask a person whether a call may be made, or what came of one that is made elsewhere."""
+        """Ask a person to approve a call, or for the result of a call that is executed externally."""
         approvals: dict[str, bool | ToolDenied] = {}
         for call in requests.approvals:
             is_fine = await self._bridge.approve(call.tool_name, call.args_as_json_str())
@@ -144,7 +144,7 @@ class Journaling(AbstractCapability[Any]):
         settings: ModelSettings | None,
         parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        """The model's response to these messages: asked once, remembered for ever."""
+        """The model's response to these messages: requested once, then read from the journal."""
         name, said, tools = name_of(model), _lasting(messages), _tools_in(parameters)
         if is_real(model):
             refuse_if_forbidden(name)
@@ -165,7 +165,7 @@ class Journaling(AbstractCapability[Any]):
         )
 
     def _bounded(self, settings: ModelSettings | None) -> tuple[ModelSettings | None, int]:
-        """How the model is to answer, and with how many tokens at most. What is capped must have a bound."""
+        """The model settings and the maximum tokens of the response. A capped run needs a maximum, so one is set."""
         most = (settings or {}).get("max_tokens") or MOST_OUT
         if not self._bridge.brief.is_capped:
             return settings, most
@@ -197,7 +197,7 @@ class DurablePydanticModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,  # noqa: ARG002 - as the framework calls it
     ) -> AsyncGenerator[StreamedResponse]:
-        """The whole response at once: what is journaled is what is heard."""
+        """Stream the whole response in one go, because the journal stores whole responses."""
         response = await self.request(messages, model_settings, model_request_parameters)
         yield CompletedStreamedResponse(
             response, model_request_parameters=model_request_parameters, replay_events=True
@@ -206,7 +206,7 @@ class DurablePydanticModel(WrapperModel):
 
 @dataclass
 class JournaledTools(WrapperToolset[Any]):
-    """Tools whose calls are steps. What a tool tells the model to do is a result like any other."""
+    """Tools whose calls are steps. A control exception, such as `ModelRetry`, is recorded as a result."""
 
     bridge: AttemptBridge
     effects: ToolEffects
@@ -232,7 +232,7 @@ class JournaledTools(WrapperToolset[Any]):
     async def _kept(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> dict[str, Any]:
-        """What the tool returned or raised, as the journal keeps it."""
+        """What the tool returned or raised, in the form that the journal stores."""
         try:
             result = await self.wrapped.call_tool(name, tool_args, ctx, tool)
         except (ModelRetry, ToolFailed) as error:
@@ -245,9 +245,9 @@ class JournaledTools(WrapperToolset[Any]):
 
 
 def _handed_out(kept: Any) -> Any:
-    """What the framework gets of a tool call: the same while it runs and when it is replayed."""
+    """What the framework gets from a tool call: the same when it runs and when it is replayed."""
     if not isinstance(kept, dict):
-        return kept  # what a person said of a step in doubt
+        return kept  # the answer of a person about a step in doubt
     raised = _RAISED.get(kept.get("raised", ""))
     if raised is not None:
         raise raised(kept["text"] if "text" in kept else kept["metadata"])
@@ -262,19 +262,19 @@ def name_of(model: Model) -> str:
 
 
 def account_of(model: Model) -> str:
-    """Whose limits it shares."""
+    """The account whose rate limits the model shares."""
     return account_at(model.system, getattr(model, "client", model))
 
 
 def is_real(model: Model) -> bool:
-    """Whether asking it costs something or leaves the machine."""
+    """Whether the model is real: not a test model, and not on this machine."""
     return model.system not in _UNREAL and not is_loopback(
         urlsplit(str(model.base_url or "")).hostname or ""
     )
 
 
 def _lasting(messages: list[ModelMessage]) -> list[dict[str, Any]]:
-    """The messages without what is different each time the same conversation is held."""
+    """The messages without the fields that differ each time."""
     said = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
     return [
         {**_without_passing(message), "parts": [_without_passing(p) for p in message["parts"]]}
@@ -287,7 +287,7 @@ def _without_passing(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tools_in(parameters: ModelRequestParameters) -> dict[str, Any]:
-    """The tools that a model is shown, with all that it is told of them."""
+    """The tools that a model sees, with their descriptions and schemas."""
     tools = (*parameters.function_tools, *parameters.output_tools)
     return {tool.name: [tool.description, tool.parameters_json_schema] for tool in tools}
 

@@ -1,4 +1,4 @@
-"""Groups: workers who talk with each other under a manager, and share blocks."""
+"""Groups: workers that talk to each other, led by a manager, and share blocks."""
 
 from chargehand.patterns.groups.group import Group
 from chargehand.patterns.groups.managers import (

@@ -1,4 +1,4 @@
-"""What is done beside a conversation: every so many turns, by a worker of its own, in a run of its own."""
+"""The background worker of a group: reviews the conversation every few turns, in a separate run."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,24 +15,24 @@ from chargehand.roles.roster import Member
 from chargehand.supervisor import Run, Supervisor
 
 WORDS = "Go through what was said, and keep in order what the group shares"
-#: the name under which the worker is handed the minutes
+#: the name of the worker's input that contains the minutes
 SAID = "what was said"
 
 
 class BackgroundAgent:
-    """Has a worker go through conversations while they go on; neither ever waits for the other."""
+    """Starts background runs over a conversation; the conversation does not wait for them."""
 
     def __init__(
         self, worker: Member, clerk: Member, boss_for: Callable[[Board], Supervisor]
     ) -> None:
         self._worker = worker.name
         self._clerk = clerk.name
-        #: a supervisor over both of them, on the journal of this board
+        #: creates a supervisor of both workers, on the journal of a board
         self._boss_for = boss_for
         self._runs: list[tuple[Supervisor, Run]] = []
 
     async def begin(self, board: Board, run: str, turns: int) -> None:
-        """Have it go through this run after so many turns; said again, it is the same run beside."""
+        """Start a background run for this conversation after `turns` turns; calling it again starts no second run."""
         turn = SpokenTurn(turn=1, round=1, sender=USER, reply_to=USER)
         tasks = [
             Task(
@@ -49,13 +49,13 @@ class BackgroundAgent:
                 args=to_builtins(turn),
             ),
         ]
-        # A supervisor for each: it ends with its run, whatever becomes of the event loop.
+        # A supervisor per run, which ends with the run.
         boss = self._boss_for(board)
         plan = Plan(goal=f"Beside {run}", tasks=tasks)
         self._runs.append((boss, await boss.submit(plan, key=f"{run}:beside:{turns}")))
 
     async def quiet(self) -> list[RunResult]:
-        """What came of all that was begun, once it has ended; what was interrupted is left out."""
+        """Wait for all background runs; returns their results, without those of interrupted runs."""
         ended: list[RunResult] = []
         while self._runs:
             _, run = self._runs.pop(0)
@@ -66,7 +66,7 @@ class BackgroundAgent:
         return ended
 
     async def stop(self) -> None:
-        """Leave all that is under way to be resumed."""
+        """Stop all background runs, so that they can be resumed later."""
         while self._runs:
             boss, _ = self._runs.pop(0)
             await boss.stop(timedelta(0))

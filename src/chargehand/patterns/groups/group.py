@@ -1,4 +1,4 @@
-"""A group: workers who talk with each other under a manager. A supervisor whose plan is the conversation."""
+"""A group of workers that talk to each other: a supervisor whose plan is the conversation."""
 
 import os
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class GroupTerms(TypedDict, total=False):
-    """What a group takes as any supervisor does."""
+    """The options that a group shares with a supervisor."""
 
     journal: str | os.PathLike[str] | Journal | None
     limits: Limits | None
@@ -80,16 +80,17 @@ class GroupTerms(TypedDict, total=False):
 class Group(Supervisor):
     """Workers that talk to each other, led by a manager. A group is also a supervisor.
 
-    A message is a run and every turn is a task of its plan, so a conversation survives `kill -9` and is
-    resumed, cancelled, limited, traced and nested like any other run. All groups of one name in one
-    journal are one group: the next message includes the earlier conversation, as far as the buffer allows.
+    Each message starts a run, and each turn is a task of its plan, so a conversation survives `kill -9` and
+    is resumed, cancelled, limited, traced and nested like any other run. All groups with the same name in
+    one journal are one group: the next message includes the earlier conversation, as far as the buffer
+    allows.
 
         group = Group([alice, bob], manager=RoundRobinManager(max_turns=4))
         result = await group.send("Where shall we eat?")
 
-    `blocks` are shared by all members. `background` is a worker that goes through what was said every
-    so many turns, beside the conversation. When more than `max_buffer` messages are held, the oldest
-    are folded away down to `min_buffer`; no message is ever cut.
+    `blocks` are shared by all members. `background` is a worker that reviews the conversation after every
+    `every` turns, in parallel with it. If there are more than `max_buffer` messages, only the newest
+    `min_buffer` are shown, plus those that follow; no message is ever cut.
     """
 
     @checks.arguments_checked(blocks=Sequence)
@@ -135,15 +136,15 @@ class Group(Supervisor):
     def __repr__(self) -> str:
         return f"<group {self.name!r}: {', '.join(self._circle.members)}>"
 
-    # talking
+    # conversation
 
     async def send(
         self, message: str, *, hear: Hear | None = None, **terms: Unpack[RunOptions]
     ) -> GroupResult:
         """Send a message to the group and return the result when the conversation is over.
 
-        `hear` is called with each message as soon as it is durable. Failures of members are
-        values: they are named, and the others go on. Cancelling this call cancels the run.
+        `hear` is called with each message as soon as it is durable. If a member fails, the result contains
+        the reason, and the other members continue. Cancelling this call cancels the run.
         """
         checks.text(message, "message")
         if hear is None:
@@ -156,9 +157,9 @@ class Group(Supervisor):
     def send_sync(
         self, message: str, *, hear: Hear | None = None, **terms: Unpack[RunOptions]
     ) -> GroupResult:
-        """`send` for callers without an event loop, and for notebooks, whose loop is in use.
+        """`send` for code without an event loop, and for notebooks.
 
-        Ctrl-C once stops gently, so that it can be resumed; twice cancels the run.
+        One Ctrl-C stops the run, so that it can be resumed; two cancel the run.
         """
         return self.control.wait_sync(self.send(message, hear=hear, **terms))
 
@@ -167,7 +168,7 @@ class Group(Supervisor):
         raise UsageError("a group has no plan before it talks; send it the message")
 
     async def told(self, run: RunResult | str) -> GroupResult:
-        """The conversation of a run of this group, so far if the run has not ended."""
+        """The conversation of a run of this group; if the run has not ended, the conversation so far."""
         result = await self.look(run) if isinstance(run, str) else run
         live_run = await self.control.live_run(result.id)
         members = self._circle.members
@@ -186,14 +187,14 @@ class Group(Supervisor):
         self,
         message: str,
         *,
-        timeout: Duration | None = None,  # noqa: ASYNC109 - kept by the schedule, as all deadlines
+        timeout: Duration | None = None,  # noqa: ASYNC109 - enforced by the schedule, like all deadlines
         to: Sequence[str] | None = None,
     ) -> Replies:
-        """Ask all members, or those named, the same thing at the same time, and collect what they say.
+        """Send the same message to all members, or to those in `to`, at the same time, and collect the replies.
 
-        If one member fails, the replies of the others are kept. Returns when all have answered or failed,
-        and after `timeout` at the latest: members that have not answered by then are listed as failed. An
-        empty `to` asks no member.
+        If a member fails, the replies of the others are kept. Returns when all have answered or failed, or
+        after `timeout`: members that have not answered by then are listed as failed. An empty `to` asks
+        no member.
         """
         if not checks.text(message, "message").strip():
             raise UsageError("the message is empty; say what is to be answered")
@@ -210,14 +211,14 @@ class Group(Supervisor):
             self.limits,
             tasks=max(self.limits.tasks, len(tasks)),
             parallel=max(self.limits.parallel, len(tasks)),
-            # Whoever will not be stopped is given up at once: the timeout is for all there is.
+            # No grace: a member that does not stop is abandoned at once, so that `timeout` holds.
             grace=timedelta(0),
         )
         run = await self.run(Plan(goal=message, tasks=tasks), deadline=longest, limits=limits)
         await self.board(self.blocks.home).post(run.id, tags=[RUN])
         return Replies(run)
 
-    # what is shared
+    # shared blocks
 
     async def attach(
         self,
@@ -231,8 +232,8 @@ class Group(Supervisor):
     ) -> SharedBlock:
         """Share a block with the group, or with some of its members, from their next turn on.
 
-        `value` is the initial value, used if it has not been written yet; only `readers` may read and only
-        `writers` may write it, by name. Attach what this returns to another group, and they share it.
+        `value` is the initial value, used if the block has not been written yet. Only `readers` may read
+        and only `writers` may write it, by name. Attach the returned block to another group to share it.
         """
         if isinstance(block, str):
             block = SharedBlock(block, value, readers, writers, members, board or self.blocks.home)
@@ -252,12 +253,12 @@ class Group(Supervisor):
         counted = await self.board(self.blocks.home).find(TURNS)
         return 0 if counted is None else int(counted.value)
 
-    # beside
+    # background runs
 
     async def quiet(self) -> list[RunResult]:
         """Wait until all background runs have ended; returns their results.
 
-        `async with` does it at its end.
+        `async with` does this on exit.
         """
         return [] if self._beside is None else await self._beside.quiet()
 
@@ -274,11 +275,11 @@ class Group(Supervisor):
         await super().__aexit__(kind, error, stack)
 
     def _boss_beside(self, board: Board) -> Supervisor:
-        """Who leads the background worker, where this board is."""
+        """A supervisor for a background run, on the journal of this board."""
         terms: GroupTerms = {**self._terms, "journal": board.journal, "clock": board.clock}
         return Supervisor(self._staff_beside, name=f"beside {self.name}", **terms)
 
-    # small things
+    # helpers
 
     def _check_members(self, block: SharedBlock) -> None:
         for name in block.members:
@@ -289,7 +290,7 @@ class Group(Supervisor):
                 )
 
     def _named(self, to: object) -> list[str]:
-        """Those who are to be asked, each once."""
+        """The members to ask, without duplicates. Raises `UsageError` for an unknown member."""
         names = dict.fromkeys(checks.names(to, "to"))
         for name in names:
             if name not in self._circle.members:
@@ -307,7 +308,7 @@ def _asked(place: int) -> SpokenTurn:
 
 
 def _check(workers: Sequence[Member], manager: Manager, every: int, *, has_model: bool) -> None:
-    """Refuse what no conversation could come of."""
+    """Raise `UsageError` for arguments with which no conversation is possible."""
     if not isinstance(workers, (list, tuple)) or not workers:
         raise UsageError("a group needs a list of at least one member")
     if not hasattr(manager, "choose"):

@@ -1,4 +1,4 @@
-"""Managers: who decides, after each turn, who speaks next. By rule, or by a model that is held to rules."""
+"""Managers: decide who speaks next in a group, by rule or with a model that must follow rules."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -45,7 +45,7 @@ class TurnAssignment(Struct, frozen=True):
 
 
 class Act(Struct, frozen=True, kw_only=True):
-    """The decision of a manager: who speaks next, on what, and who reads it; or the answer."""
+    """The decision of a manager: who speaks next, the message, and who gets the reply; or the answer."""
 
     assignments: tuple[TurnAssignment, ...] = ()
     sender: str = USER
@@ -63,24 +63,24 @@ class Manager(Protocol):
 
     @property
     def model(self) -> "ModelChoice | None":
-        """Its own model, if it has one."""
+        """The manager's own model, if it has one."""
 
     @property
     def settings(self) -> ModelSettings | None: ...
 
     @property
     def thinks(self) -> bool:
-        """Whether it needs a model."""
+        """Whether the manager needs a model."""
 
     async def choose(self, talk: Talk, think: Callable[[], ModelCaller]) -> Act | None:
-        """What comes next; None: the conversation is over. Called again after each round."""
+        """The next turns or the answer; None: the conversation is over. Called after each round."""
 
     def ending(self, talk: Talk) -> str:
         """Why the conversation ended, as text."""
 
 
 class RoundRobinManager:
-    """Lets the members speak in turn, in the order of the roster, `max_turns` times; without it, once each."""
+    """Lets the members speak in turn, in roster order, for `max_turns` turns; by default one turn each."""
 
     model: "ModelChoice | None" = None
     settings: ModelSettings | None = None
@@ -158,7 +158,7 @@ class DynamicManager:
         return self._end_of(talk) or f"{self.name} chose {self.token}"
 
     def _end_of(self, talk: Talk) -> str:
-        """That somebody has ended it, in words; empty if nobody has."""
+        """Why a member's message ended the conversation; empty if it did not."""
         last = talk.last
         is_said = last is not None and self.token in last.text
         return f"{last.speaker} said {self.token}" if last is not None and is_said else ""
@@ -167,13 +167,13 @@ class DynamicManager:
         roster = "\n".join(f"- {name}: {words}" for name, words in talk.members.items())
         words = prompt("speaker", caller.resources.prompts, roster=roster, token=self.token)
         left = self.max_turns - len(talk.spoken)
-        unheard = canonical(talk.unheard).decode()  # of all that was said, only the newest is shown
+        unheard = canonical(talk.unheard).decode()  # the model sees only the newest messages
         told = f"Choose who speaks next. Turns left: {left}. Not asked yet: {unheard}"
         return system(words), user(f"{told}\n{talk.in_words()}")
 
 
 def turn_of(name: str, talk: Talk, *, token: str = "", why: str = "") -> Act:
-    """That this member speaks next, to everyone."""
+    """The decision that this member speaks next, to everyone."""
     last = talk.last
     return Act(
         assignments=(TurnAssignment(name, talk.request),),
@@ -186,8 +186,8 @@ def turn_of(name: str, talk: Talk, *, token: str = "", why: str = "") -> Act:
 class SupervisorManager:
     """A model that leads the group with three tools: assign to all, assign to one, finish.
 
-    The engine enforces the rules: the model must assign first; it may use each assignment tool at most
-    `max_count` times; it can finish only when every member has answered or failed; the same message
+    Code enforces the rules: the model must first assign something; it may use each assignment tool at
+    most `max_count` times; it can finish only when every member has answered or failed; the same message
     to the same member is refused the third time. Calls that break a rule have no effect and are reported
     to the model, twice; then the run ends with its results so far.
     """
@@ -253,14 +253,14 @@ class SupervisorManager:
 
 
 class ManagerDecision(Struct, frozen=True):
-    """One decision of a manager: what it may call now, and what its calls come to."""
+    """Checks the tool calls of a manager against the rules, and turns them into an `Act`."""
 
     manager: str
     talk: Talk
     rules: Rules
 
     def open_tools(self) -> tuple[ToolSpec, ...]:
-        """The tools that may be called now, as the model sees them."""
+        """The tools that the manager may call now."""
         history = history_of(self.talk)
         return tuple(
             spec
@@ -269,7 +269,7 @@ class ManagerDecision(Struct, frozen=True):
         )
 
     def judge(self, calls: Sequence[ToolCall]) -> tuple[Act | None, list[str]]:
-        """What these calls come to, if all of them may be made; else what is wrong with each."""
+        """The `Act` for these calls if all are allowed; otherwise the objection to each call."""
         if not calls:
             names = " or ".join(spec.name for spec in self.open_tools())
             return None, [f"call a tool: {names}"]
@@ -324,7 +324,7 @@ class ManagerDecision(Struct, frozen=True):
         return self.rules.may_call(name, history)
 
     def _objection_to_words(self, name: str, arguments: Any) -> str | None:
-        """What is wrong with what it says: nothing at all, or the same again and again."""
+        """The objection to an empty text, a refusal or a repeated message; None if there is none."""
         words = arguments["answer" if name == FINISH else "message"].strip()
         if not words:
             return f"{name}: the words are empty; say what you mean"
@@ -349,7 +349,7 @@ class ManagerDecision(Struct, frozen=True):
 
 
 def history_of(talk: Talk) -> list[str]:
-    """The tools that led to what was said, in order."""
+    """The tool calls that led to the turns so far, in order."""
     history: list[str] = []
     for batch in rounds_in(talk.spoken):
         is_all = len(batch) == len(talk.members) and len({each.asked for each in batch}) == 1

@@ -1,4 +1,4 @@
-"""Members of a group: workers of any kind, who are told who speaks to them and what they share."""
+"""Members of a group: wraps workers, so that they get the sender of a message and the shared blocks."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
@@ -24,11 +24,11 @@ from chargehand.supervisor.requests import Leads
 
 
 class GroupContext(Struct, frozen=True):
-    """What every member of one group may know of it."""
+    """What all members of a group know about it."""
 
     name: str
     blocks: Blocks
-    #: their names, and what each is good for
+    #: names and descriptions
     members: Mapping[str, str]
 
     def others(self, member: str) -> str:
@@ -36,10 +36,11 @@ class GroupContext(Struct, frozen=True):
 
 
 class GroupMember:
-    """A worker as a member of a group: the same on the roster, but it hears more.
+    """A worker as a member of a group.
 
-    A plain function is handed the message as it is, with `sender`, `reply_to` and `turn` in
-    `brief.args`, and the group's blocks on `brief.board`. All others are told in words.
+    A function, or an agent of another framework, gets the message unchanged, `sender`, `reply_to` and
+    `turn` in `brief.args`, and the group's blocks on `brief.board`. Any other worker gets all of this as
+    text.
     """
 
     def __init__(self, member: Member, circle: GroupContext) -> None:
@@ -51,7 +52,7 @@ class GroupMember:
         self.timeout = member.timeout
         self.where = member.where
         self.place = member.place
-        # What only some kinds of members have.
+        # Attributes that only some kinds of workers have.
         self.memory: int | None = getattr(member, "memory", None)
         self.cpu: timedelta | None = getattr(member, "cpu", None)
         self.model: ModelChoice | None = getattr(member, "model", None)
@@ -62,22 +63,22 @@ class GroupMember:
         return f"<member {self.name!r} of {self._circle.name!r}>"
 
     def refuse_unpriced(self, resources: Resources) -> None:
-        """Raise `UsageError` if a cap on money could not be kept below this member."""
+        """Raise `UsageError` if a cap on money cannot be enforced in runs that are nested in this member."""
         if isinstance(self._member, Leads):
             self._member.refuse_unpriced(resources)
 
     def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
-        """None: what is said depends on all that was said before."""
+        """Always empty: a message depends on the earlier conversation, so results are not reused."""
         return ""
 
     def shared_board(self, own: SharedBoard) -> SharedBoard:
-        """The board of a run, with the blocks of the group on it."""
+        """The board of a run, with the blocks of the group."""
         if not isinstance(own, BriefBoard):
             return own
         return GroupBoard(self._circle.blocks, self.name, own)
 
     def work(self, resources: Resources) -> Work:
-        """What a turn of this member is."""
+        """The function that runs a turn of this member."""
         if isinstance(self._member, FunctionWorker):
             return self._member.work(resources)
         if isinstance(self._member, Worker):
@@ -101,7 +102,7 @@ class GroupMember:
         return speak
 
     async def _tell(self, brief: Brief, resources: Resources) -> None:
-        """Have the task say who speaks, how to reply, and what stands in the blocks."""
+        """Add the sender, how to reply, and the contents of the blocks to the description of the task."""
         turn = SpokenTurn.of(brief.task)
         if turn is None:
             return

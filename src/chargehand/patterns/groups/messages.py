@@ -1,4 +1,4 @@
-"""What was said in a group: who to whom, turn by turn. Read from the plan of its run, kept nowhere else."""
+"""The messages of a group, turn by turn. They are read from the plan of the run and stored nowhere else."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,21 +20,21 @@ from chargehand.facts.plan import Need, Task
 from chargehand.facts.value import Value
 from chargehand.roles.data_fences import asked, cut, fenced, with_notes, words_of
 
-#: the id of whoever speaks to a group from outside
+#: the sender of messages from outside of a group
 USER = "user"
-#: ids of the tasks that are no turns: what was said before, and the answer of a manager
+#: ids of the tasks that are not turns: the earlier conversation, and the answer of a manager
 MINUTES, CLOSING = "minutes", "answer"
-#: the name under which members and managers are handed the minutes
+#: the name of the input that contains the minutes
 BEFORE = "what was said before"
-#: messages that are held, and how many are left when the oldest are folded away
+#: messages that are shown at most, and how many stay when the oldest are hidden
 MOST, LEAST = 50, 20
-#: characters of why somebody did not answer that a manager is told
+#: characters of the reason for a missing reply that a manager sees
 LONGEST_REASON = 400
-#: the same words of the same member so many times in a row are no progress
+#: a member that says the same this many times in a row makes no progress
 REPEATS = 3
 
+#: loads a value from its blob
 Bring = Callable[[Value], Awaitable[Value]]
-"""Loads a value that lies in a blob."""
 
 log = logging.getLogger("chargehand")
 
@@ -45,9 +45,9 @@ class Message(Struct, frozen=True, kw_only=True):
     sender: str
     to: tuple[str, ...]
     content: Any
-    #: 0: it was no turn of a member
+    #: number of the turn; 0: not a turn of a member
     turn: int = 0
-    #: the task of the run that it came from, or went to
+    #: the task of the run from which it came or to which it went
     task: str = ""
 
     @property
@@ -60,7 +60,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 class Buffer(Struct, frozen=True):
-    """How many messages are held: when there are more than `most`, the oldest are folded away."""
+    """How many messages are shown: if there are more than `most`, the oldest are hidden."""
 
     most: int = MOST
     least: int = LEAST
@@ -73,24 +73,24 @@ class Buffer(Struct, frozen=True):
             )
 
     def held(self, count: int) -> int:
-        """How many of so many messages are held: the newest ones, each whole."""
+        """How many of `count` messages are shown: the newest, each in full."""
         if count <= self.most:
             return count
-        # One too many folds it down to `least`; from there on it grows again, message by message.
+        # One message too many shrinks it to `least`; from there it grows again by one per message.
         return self.least + (count - self.most - 1) % (self.most + 1 - self.least)
 
 
 class Spoken(Struct, frozen=True):
-    """One turn of a member, and what came of it."""
+    """A turn of a member, with the reply."""
 
     task: str
     speaker: str
     turn: SpokenTurn
-    #: the message that was to be answered
+    #: the message to answer
     asked: str
-    #: None: there was no answer; of old ones it may lie in a blob
+    #: the reply; None: there was none; that of an old turn may not be loaded from its blob
     value: Value | None = None
-    #: there was none
+    #: why there is no reply
     why: str = ""
 
     @property
@@ -102,7 +102,7 @@ class Spoken(Struct, frozen=True):
         return words_of(self.content)
 
     def in_words(self) -> str:
-        """As a manager is told of it."""
+        """The turn as text, for a manager."""
         if self.value is None:
             why = fenced("reason", cut(self.why, LONGEST_REASON))
             return f"{self.speaker} ({self.task}) did not answer.\n{why}"
@@ -113,21 +113,21 @@ class Talk(Struct, frozen=True, kw_only=True):
     """The current state of a conversation."""
 
     request: str
-    #: of the plan
+    #: version of the plan
     version: int = 0
-    #: their names, and what each is good for
+    #: names and descriptions
     members: Mapping[str, str] = {}
     spoken: Sequence[Spoken] = ()
-    #: the answer, once the manager has given it
+    #: the answer of the manager, once there is one
     closing: Message | None = None
-    #: of what was said before the request
+    #: whether the run has minutes of the conversation before the request
     has_minutes: bool = False
-    #: None: there are none, or they are not read yet
+    #: the minutes; None: there are none, or they are not read yet
     minutes: Value | None = None
     buffer: Buffer = Buffer()
-    #: what people wanted after the request
+    #: steering notes of people, sent after the request
     notes: Sequence[str] = ()
-    #: what stands in the blocks that the manager may read
+    #: the contents of the blocks that the manager may read, as text
     blocks: str = ""
 
     @property
@@ -144,23 +144,23 @@ class Talk(Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> Sequence[Spoken]:
-        """The messages that are still shown, newest last."""
+        """The turns that are still shown, newest last."""
         return self.spoken[len(self.spoken) - self.buffer.held(len(self.spoken)) :]
 
     @property
     def folded(self) -> int:
-        """How many earlier messages are no longer shown."""
+        """How many earlier turns are no longer shown."""
         return len(self.spoken) - len(self.held)
 
     @property
     def unheard(self) -> list[str]:
-        """Members who have not been asked yet."""
+        """Members that have not been asked yet."""
         heard = {each.speaker for each in self.spoken}
         return [name for name in self.members if name not in heard]
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the last speaker has only repeated itself for a while."""
+        """Whether the last speaker has said the same `REPEATS` times in a row."""
         if self.last is None:
             return False
         own = [each.value for each in self.spoken if each.speaker == self.last.speaker]
@@ -184,12 +184,12 @@ class Talk(Struct, frozen=True, kw_only=True):
 
 
 def rounds_in(spoken: Sequence[Spoken]) -> list[list[Spoken]]:
-    """What was said side by side, round by round."""
+    """The turns, grouped by round."""
     return [list(batch) for _, batch in groupby(spoken, key=lambda each: each.turn.round)]
 
 
 def folded(count: int) -> str:
-    """The mark that stands for messages that are not shown any more."""
+    """A line that replaces the messages that are no longer shown."""
     if not count:
         return ""
     return f"{count} earlier {'message is' if count == 1 else 'messages are'} not shown any more.\n"
@@ -204,9 +204,9 @@ async def read_talk(
     first: int | None = None,
     whole: bool = False,
 ) -> Talk:
-    """What was said in a run so far; `first`: as it stood when it had so many tasks, system tasks included.
+    """Read the conversation of a run; with `first`, only its first tasks, including system tasks.
 
-    What lies in blobs is loaded for the messages that are held, or with `whole` for all of them.
+    Blobs are loaded for the messages that are shown or, with `whole`, for all messages.
     """
     schedule, outputs = live_run.schedule, live_run.results.outputs
     requested = schedule.requested
@@ -236,9 +236,9 @@ async def read_talk(
 
 
 def needs_of(talk: Talk) -> tuple[Need, ...]:
-    """What a speaker is handed: the messages that are held, by task and sender.
+    """The needs of a turn: the messages that are shown, and the minutes.
 
-    By reference, so that nothing is kept twice and the taint of each travels with it.
+    Needs are references, so nothing is stored twice and each message keeps its taint.
     """
     before = [Need(MINUTES, optional=True, name=BEFORE)] if talk.has_minutes else []
     held = [
@@ -265,7 +265,7 @@ def _spoken(node: TaskNode, turn: SpokenTurn, outputs: Mapping[str, Value]) -> S
 
 
 def _in_words(batch: Sequence[Spoken]) -> str:
-    """One round as a manager is told of it: what it asked, and what came of that."""
+    """A round as text, for a manager: its messages, and the replies."""
     asked_for = [
         fenced(f"what you told {', '.join(each.to)}", each.text) for each in assignments_in(batch)
     ]
@@ -273,7 +273,7 @@ def _in_words(batch: Sequence[Spoken]) -> str:
 
 
 def assignments_in(batch: Sequence[Spoken]) -> list[Message]:
-    """What a manager told its members: the same words to several of them are one message."""
+    """The messages of a manager in a round; the same text to several members is one message."""
     told: dict[tuple[str, str], list[Spoken]] = {}
     for each in batch:
         if each.turn.reply_to == each.turn.sender != USER:
@@ -290,7 +290,7 @@ def assignments_in(batch: Sequence[Spoken]) -> list[Message]:
 
 
 def told_in(task: Task, output: Any) -> list[Message]:
-    """What was said in one turn: the message, where it is not the same for all, and what was answered."""
+    """The messages of one turn: the message to the member, unless it went to everyone, and the reply."""
     turn = SpokenTurn.of(task)
     if turn is None:
         return []
@@ -310,22 +310,22 @@ def _answer(spoken: Spoken) -> Message:
     )
 
 
+#: called with each message of a conversation, on the event loop; must not block
 Hear = Callable[[Message], object]
-"""Called with each message of a conversation, on the event loop; it must not block."""
 
 
 class MessageStream:
-    """Tells of one run what is said in it."""
+    """Turns the events of one run into messages, and passes them to a listener."""
 
     def __init__(self, hear: Hear, bring: Bring) -> None:
         self._hear = hear
         self._bring = bring
         self._tasks: dict[str, Task] = {}
-        #: its id, once it is known
+        #: the id of the run, once it is known
         self.run = ""
 
     def tell(self, messages: Sequence[Message]) -> None:
-        """Tell these. What the listener raises is logged, and changes nothing."""
+        """Pass messages to the listener. Its errors are only logged."""
         for message in messages:
             try:
                 self._hear(message)
@@ -335,7 +335,7 @@ class MessageStream:
                 log.exception("hear_failed run=%s", self.run)
 
     async def take(self, event: Event | AnswerPiece) -> None:
-        """Tell what this event says, if it says anything."""
+        """Pass on the messages in this event, if there are any."""
         match event:
             case RunRequested():
                 self.run = event.run
@@ -347,7 +347,7 @@ class MessageStream:
             case AttemptFinished(task=id_, outcome=Done() as done) if id_ in self._tasks:
                 await self._answer(self._tasks[id_], done)
             case _:
-                pass  # nobody says anything by it
+                pass  # no message
 
     def _assign(self, tasks: Sequence[Task]) -> None:
         self._tasks |= {task.id: task for task in tasks}

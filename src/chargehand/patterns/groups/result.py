@@ -1,4 +1,4 @@
-"""What comes back from a group: who said what to whom, and what it came to."""
+"""Results of a group: the conversation and its answer, and the replies to a broadcast."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,13 +16,13 @@ class GroupResult:
     """The result of a conversation, and its run."""
 
     def __init__(self, run: RunResult, talk: Talk, ended: str) -> None:
-        #: with its tasks, trace and report
+        #: the result of the run, with its tasks, trace and report
         self.run = run
-        #: everything that was said, in order, from the request to the answer
+        #: all messages in order, from the request to the answer
         self.messages: Sequence[Message] = tuple(talk.messages())
-        #: how often a member was to speak
+        #: number of turns, including those without a reply
         self.turns = len(talk.spoken)
-        #: why nobody spoke any more, in words; empty while the conversation goes on
+        #: why the conversation ended, as text; empty while it continues
         self.ended = ended
 
     @property
@@ -36,13 +36,15 @@ class GroupResult:
 
     @property
     def answer(self) -> Answer:
-        """The answer of the run: the manager's, or else the last message."""
+        """The answer of the run: the manager's answer or, if there is none, the last message."""
         return self.run.answer
 
     @property
     def output(self) -> Any:
-        """The answer itself: the manager's, else what was said last to everyone, without the word that
-        ended the conversation."""
+        """The content of the answer, without the termination token.
+
+        It is the manager's answer or, if there is none, the last message to everyone.
+        """
         return self.run.output
 
     @property
@@ -67,11 +69,11 @@ class Replies:
     def __init__(self, run: RunResult | None) -> None:
         self._run = run
         tasks = {} if run is None else {task.task.worker: task for task in run.tasks.values()}
-        #: by member
+        #: replies by member
         self.said: Mapping[str, Any] = {
             name: task.output for name, task in tasks.items() if not task.why
         }
-        #: by member: why there is no reply
+        #: by member, why there is no reply
         self.failed: Mapping[str, str] = {
             name: task.why for name, task in tasks.items() if task.why
         }

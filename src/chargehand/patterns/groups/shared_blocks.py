@@ -1,4 +1,4 @@
-"""Blocks that a group shares: labelled, guarded, written version by version, shown to whoever may read them."""
+"""Blocks that a group shares, with readers and writers, and the tools to use them."""
 
 import dataclasses
 import json
@@ -22,34 +22,34 @@ from chargehand.roles.data_fences import fenced
 from chargehand.roles.prompts import prompt
 from chargehand.tools.base import Tool, ToolContext, tool
 
-#: bytes of a block that its readers are shown at once; more is read on demand
+#: maximum bytes of a block that is part of the prompt; larger blocks are read with a tool
 SHOWN = 4_000
-#: letters of a step's key that tell what is done inside of it
+#: characters of a step's key that identify what is done inside the step
 SCOPE = 12
-#: what the names of the boards begin with that belong to groups
+#: prefix of the names of the groups' boards
 GROUP = "group/"
 
 
+#: a value that a model may write to a block
 Held: TypeAlias = str | int | float | bool | list[Any] | dict[str, Any] | None
-"""What a model may write into a block."""
 
 
 class SharedBlock(Struct, frozen=True):
     """A block that is attached to a group, or only to some of its members.
 
-    Two groups that attach a block of one label and one `board` share it.
+    Two groups that attach a block with the same label and the same `board` share it.
     """
 
     label: str
     #: the initial value, used if the block has not been written yet
     value: Any = None
-    #: who may read it; empty: every member it is attached to
+    #: who may read it; empty: all members to which it is attached
     readers: Sequence[str] = ()
-    #: likewise
+    #: who may write it; empty: all members to which it is attached
     writers: Sequence[str] = ()
-    #: attached to these members only; empty: to the whole group
+    #: the members to which it is attached; empty: the whole group
     members: Sequence[str] = ()
-    #: where it stands; empty: on the group's own board
+    #: the name of its board; empty: the group's own board
     board: str = ""
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class SharedBlock(Struct, frozen=True):
 
 
 class Blocks:
-    """What is attached to one group."""
+    """The blocks that are attached to a group."""
 
     def __init__(self, group: str, blocks: Sequence[SharedBlock]) -> None:
         #: the name of the group's own board
@@ -71,14 +71,14 @@ class Blocks:
             self.attach(block)
 
     def attach(self, block: SharedBlock) -> None:
-        """Have this block shown and reached from now on."""
+        """Share this block from now on. Raises `UsageError` if the label is taken."""
         checks.instance(block, "block", SharedBlock)
         if block.label in self._attached:
             raise UsageError(f"a block {block.label!r} is attached already; detach it first")
         self._attached[block.label] = block
 
     def detach(self, label: str) -> None:
-        """Show and reach it no longer; it stays on its board, with all its versions."""
+        """Stop sharing this block; it stays on its board, with all its versions."""
         if label not in self._attached:
             have = ", ".join(self._attached) or "none"
             raise UsageError(f"no block {label!r} is attached; there is {have}")
@@ -88,23 +88,25 @@ class Blocks:
         return iter([*self._attached.values()])
 
     def of(self, member: str) -> list[SharedBlock]:
-        """Those that are attached to this member, by itself or with its group."""
+        """The blocks that are attached to this member or to the whole group."""
         return [each for each in self if not each.members or member in each.members]
 
     def board_of(self, block: SharedBlock) -> str:
-        """The name of the board that it stands on."""
+        """The name of the block's board."""
         return block.board or self.home
 
     async def prepare(self, board_named: Callable[[str], Board]) -> None:
-        """See that every block holds something and is guarded, on boards held in the leader's role."""
+        """Write the initial values and set the readers and writers of all blocks.
+
+        `board_named` must return boards with the role of the leader.
+        """
         for block in self:
             board = board_named(self.board_of(block))
             known = {each.label: each for each in await board.labels()}
             label = known.get(block.label)
             if block.value is not None and (label is None or not label.version):
-                with suppress(
-                    BlockChanged
-                ):  # another was faster, and what it holds is theirs to say
+                # If another writer was faster, its value is kept.
+                with suppress(BlockChanged):
                     await board.write(block.label, block.value, expect=0)
             guard = Guard(tuple(block.readers), tuple(block.writers))
             if guard != Guard() and (label is None or label.guard != guard):
@@ -112,7 +114,7 @@ class Blocks:
 
 
 class GroupBoard(BriefBoard):
-    """The board of a run as a member of a group holds it: blocks that are attached to it stand elsewhere."""
+    """The board of a run for a member of a group; attached blocks are redirected to their own boards."""
 
     def __init__(
         self, blocks: Blocks, holder: str, own: BriefBoard, role: str = "", scope: str = ""
@@ -124,7 +126,7 @@ class GroupBoard(BriefBoard):
         self._as = role
 
     def within(self, key: str) -> "GroupBoard":
-        """The same in the hands of the one step that has this key."""
+        """The same board, for use inside the step with this key."""
         return GroupBoard(self._blocks, self._holder, self, self._as, key[:SCOPE])
 
     async def write(self, label: str, value: object, *, expect: int | None = None) -> Block:
@@ -148,9 +150,9 @@ class GroupBoard(BriefBoard):
         await guard(label, readers=readers, writers=writers)
 
     async def seen(self) -> list[Block]:
-        """The attached blocks that may be read, as they stand; small ones with their values.
+        """The current versions of the attached blocks that the member may read.
 
-        No step: whoever asks remembers what was seen.
+        This is not a step; the caller must record what it has seen.
         """
         role = self._as or self.role
         found = []
@@ -166,9 +168,9 @@ class GroupBoard(BriefBoard):
 
 
 async def shown(board: GroupBoard, folder: str | Path | None) -> str:
-    """The attached blocks as a member or a manager is told of them; empty if there are none.
+    """The attached blocks as text for a member or a manager; empty if there are none.
 
-    One step, so that an attempt that is resumed is told the same, whatever is attached by then.
+    This is one step, so a resumed attempt gets the same text even if the blocks have changed.
     """
 
     async def look(_: str) -> Done:
@@ -192,7 +194,7 @@ async def shown(board: GroupBoard, folder: str | Path | None) -> str:
 
 
 class BlockTools(Struct, frozen=True):
-    """What a model may do with attached blocks, as tools of one attempt."""
+    """The tools with which a model uses the attached blocks, for one attempt."""
 
     board: GroupBoard | None
 
@@ -256,7 +258,7 @@ class BlockTools(Struct, frozen=True):
 
 
 def block_tools(board: GroupBoard) -> list[Tool]:
-    """The tools of an attempt that may reach these blocks; none, if there are none."""
+    """The tools of an attempt for the attached blocks; none if no block is attached."""
     own = BlockTools(board)
     if not board.attached:
         return []
@@ -265,9 +267,9 @@ def block_tools(board: GroupBoard) -> list[Tool]:
 
 @cache
 def _made() -> tuple[Tool, ...]:
-    """The tools in nobody's hands: what a model is told of them is worked out once."""
+    """The tools, not bound to an attempt: their schemas are computed only once."""
     nobody = BlockTools(None)
-    # What they write is a keyed step of its own below, so that calling them again does no harm.
+    # Each write is a keyed step of its own, so repeating a call is harmless.
     return (
         tool(effect="pure")(nobody.read_block),
         tool(effect="idempotent")(nobody.write_block),
@@ -276,7 +278,7 @@ def _made() -> tuple[Tool, ...]:
 
 
 def fitting(label: str, old: Any, given: Any) -> Any:
-    """What a model wrote, of the kind that the block holds: some models send everything as text."""
+    """The value that a model wrote, converted to the type in the block: some models send everything as text."""
     wanted = _kind(old)
     if old is None or _kind(given) == wanted:
         return given
@@ -291,7 +293,7 @@ def fitting(label: str, old: Any, given: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """What JSON calls it."""
+    """The name of the JSON type, in words for a model."""
     for kinds, name in _KINDS.items():
         if isinstance(value, kinds):
             return name
@@ -300,7 +302,7 @@ def _kind(value: Any) -> str:
 
 _KINDS: dict[type | tuple[type, ...], str] = {
     str: "text",
-    bool: "true or false",  # before numbers: to Python it is one
+    bool: "true or false",  # before numbers, because bool is a subclass of int
     (int, float): "a number",
     list: "a list",
     dict: "an object",

@@ -1,4 +1,4 @@
-"""The chair: plans the turns of a group as its manager decides, keeps count, and reads the minutes."""
+"""Plans the turns of a group according to its manager, counts them, and reads the minutes."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -49,17 +49,17 @@ RUN, TURNS = "run", "@turns"
 
 
 class TurnPlanner(Struct, frozen=True):
-    """Leads the conversation of one group: its manager decides, the plan of the run remembers."""
+    """Plans the conversation of one group: the manager decides, and each turn becomes a task of the plan."""
 
     circle: GroupContext
     manager: Manager
     buffer: Buffer
     beside: BackgroundAgent | None
-    #: turns after which what is done beside the conversation begins again
+    #: turns between two background runs
     every: int
 
     async def plan(self, brief: Brief, seat: PlanningContext, resources: Resources) -> Outcome:
-        """The system task behind `@plan` and its successors in the run of a group: have the next turns spoken.
+        """The `@plan` system tasks in the run of a group: adds the next turns to the plan.
 
         Adds nothing when the conversation is over, which ends the run.
         """
@@ -68,7 +68,7 @@ class TurnPlanner(Struct, frozen=True):
         except StepMismatch:
             raise
         except WorkerError as error:
-            # What a manager cannot do after being told twice, it will not do when asked anew.
+            # A manager that failed after two corrections would fail again in a retry.
             return Failed(
                 kind=ErrorClass(error.kind),
                 message=f"the conversation broke off: {error}",
@@ -79,7 +79,7 @@ class TurnPlanner(Struct, frozen=True):
     async def _go_on(self, brief: Brief, seat: PlanningContext, resources: Resources) -> Outcome:
         talk = await self._talk(brief, seat)
         if seat.live_run.schedule.version > talk.version or brief.task.args.get("because") == STEER:
-            # Decided just before the process ended; or a note, which comes along with the next turn.
+            # Decided just before a crash; or a steering note, which the next turn will contain.
             return NOTHING_DONE
         board = brief.board
         if not isinstance(board, BriefBoard):
@@ -106,7 +106,7 @@ class TurnPlanner(Struct, frozen=True):
         return await self._add(brief, seat, talk, turns)
 
     async def _talk(self, brief: Brief, seat: PlanningContext) -> Talk:
-        """What was said when this system task began: that is remembered, and the words are read again."""
+        """The conversation at the start of this system task. A step records its extent; the messages are read again."""
 
         async def look() -> Any:
             schedule = seat.live_run.schedule
@@ -121,7 +121,7 @@ class TurnPlanner(Struct, frozen=True):
         return replace(talk, version=then["version"], notes=then["notes"])
 
     async def _begin(self, board: BriefBoard, brief: Brief, seat: PlanningContext) -> list[str]:
-        """See to the blocks, and note the run; returns the group's runs before it, the newest first."""
+        """Prepare the blocks and record the run; returns the earlier runs of the group, newest first."""
         await self.circle.blocks.prepare(lambda name: board.named(name, LEADER))
         own = board.named(self.circle.blocks.home, LEADER)
         notes = await own.notes(tags=[RUN], limit=self.buffer.most)
@@ -131,7 +131,7 @@ class TurnPlanner(Struct, frozen=True):
         return [*dict.fromkeys([*after, *(note.content for note in notes)])]
 
     async def _count(self, board: BriefBoard, brief: Brief, talk: Talk) -> None:
-        """Count the turns of the group's life, and have begun what is done beside every so many."""
+        """Count the turns of the group, and start a background run after every `every` turns."""
         fresh = sum(each.turn.round == talk.rounds for each in talk.spoken)
         if not fresh or talk.is_closed:
             return
@@ -142,7 +142,7 @@ class TurnPlanner(Struct, frozen=True):
             await self.beside.begin(board, brief.run, len(talk.spoken))
 
     def _minutes(self, runs: Sequence[str]) -> Task:
-        """Have read what was said before; the conversation can do without."""
+        """The task that reads the earlier conversation; it is optional."""
         return Task(
             id=MINUTES,
             description="Read what was said before",
@@ -152,7 +152,7 @@ class TurnPlanner(Struct, frozen=True):
         )
 
     def _closing(self, answer: str, talk: Talk) -> Task:
-        """The answer of the manager: it rests on everything, shown or not."""
+        """The task with the answer of the manager; it needs all turns, also hidden ones."""
         return Task(
             id=CLOSING,
             description="Give the answer of the group",
@@ -162,11 +162,11 @@ class TurnPlanner(Struct, frozen=True):
         )
 
     def _turn(self, act: Act, talk: Talk, id_: str, place: int) -> Task:
-        """One turn as a task: the message, and by reference what is shown of what was said before."""
+        """A turn as a task: the message, and the shown messages as its needs."""
         assigned = act.assignments[place]
         heard = [each for each in talk.spoken if each.speaker == assigned.to]
         failed = [s for s in heard if s.value is None and s.asked.startswith(assigned.message)]
-        # Another task than one of the same words that failed.
+        # Differs from the failed task with the same message.
         again = f" (asked again after {failed[-1].task})" if failed else ""
         turn = SpokenTurn(
             turn=len(talk.spoken) + 1 + place,
@@ -209,7 +209,7 @@ class TurnPlanner(Struct, frozen=True):
 
 
 class ManagerMember:
-    """What the manager of a group does as a member of its roster: gives its answer, reads the minutes."""
+    """The manager of a group as a worker on its roster: gives the answer, and reads the minutes."""
 
     where = Where.HERE
     skills: tuple[str, ...] = ()
@@ -234,7 +234,7 @@ class ManagerMember:
         return Done(Value.of(await self._minutes(brief, brief.args["runs"]), brief.taint))
 
     async def _minutes(self, brief: Brief, runs: Sequence[str]) -> list[dict[str, Any]]:
-        """What was said in these runs, the newest of which comes first; in order, as far as it is held."""
+        """The newest messages of these runs, in order, as far as the buffer allows. `runs` is newest first."""
         host = brief.host.nesting
         if host is None:
             raise InternalError(f"{self.name} has no journal to read the minutes from")
@@ -251,15 +251,16 @@ class ManagerMember:
         try:
             live_run = await fold(journal, run, None)
         except UnknownRun:
-            return []  # forgotten since
+            return []  # deleted since
         brief.distrust(*sources_in(live_run))
         said = (await read_talk(live_run, {}, self._buffer, bring, whole=True)).messages()
         for id_ in done_in(live_run.schedule.nodes):
             task = live_run.schedule.nodes[id_].task
+            # The task of a run that was not a group conversation.
             if SpokenTurn.of(task) is None and task.id not in (
                 MINUTES,
                 CLOSING,
-            ):  # of a run of no group
+            ):
                 output = (await bring(live_run.results.outputs[id_])).read()
                 said.append(Message(sender=task.worker, to=(USER,), content=output, task=id_))
         return said

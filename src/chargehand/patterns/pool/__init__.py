@@ -1,4 +1,4 @@
-"""The pool: agents that share one memory, one dividing the work, many doing it, one watching."""
+"""The pool: a supervisor agent, workers and a coordinator that share one memory."""
 
 from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
 from chargehand.patterns.pool.model_config import AgentConfig, BaseAgentConfig

@@ -1,4 +1,4 @@
-"""The answer of a request of a pool: composed by a model from what is done by now, or by rule."""
+"""The answer to a request of a pool, composed from the finished tasks by a model or by rule."""
 
 import logging
 from collections.abc import Collection
@@ -28,7 +28,7 @@ from chargehand.roles.system_task_context import PlanningContext
 
 log = logging.getLogger("chargehand.pool")
 
-#: tag of the notes that keep composed answers
+#: tag of the notes that contain composed answers
 AGGREGATED = "aggregated"
 IMPORTANCE = 0.8
 
@@ -36,11 +36,11 @@ IMPORTANCE = 0.8
 async def answer_form(
     ledger: PoolRun, pool: SharedMemoryPool, resources: Resources, author: str
 ) -> dict[str, Any]:
-    """What the results so far come to, as a plain dict; what a model composed is kept in the pool."""
+    """The answer from the results so far, as a plain dict; an answer composed by a model is stored in the pool."""
     refused = await _refused(ledger, pool)
     composed = await _composed(ledger, pool, resources, author, refused)
     outputs = await _outputs_of(ledger, pool.journal.blobs)
-    # No more waiting from here on: more tasks could be done than there are outputs.
+    # No `await` from here on: otherwise more tasks could finish, whose outputs are missing.
     every = ledger.schedule.nodes
     nodes = {id_: node for id_, node in every.items() if id_ not in refused}
     answer = answer_of(
@@ -71,7 +71,7 @@ async def _composed(
     author: str,
     refused: Collection[str],
 ) -> Answer | None:
-    """What a model made of exactly these results before, or makes of them now; None: none can."""
+    """The stored or new answer of a model for exactly these results; None if no model can compose it."""
     request, models = ledger.request, resources.models(None, "the supervisor")
     done = [id_ for id_ in done_in(ledger.schedule.nodes) if id_ not in refused]
     if not done or is_by_rule(models):
@@ -105,19 +105,19 @@ async def _compose(
     task = Task(id=ANSWER, description="Compose the answer", worker=ANSWERER, args={"of": done})
     limits = ledger.schedule.limits
     brief = Brief(ledger.request, task, 1, ANSWERER, {}, None, limits=limits)
-    # Nothing of the run is changed from here, and nobody listens while it is composed.
+    # Composing changes nothing in the run, and reports no progress.
     context = PlanningContext(ledger.live_run, Roster([]), pool.clock.now, pool.journal.blobs)
     return await compose_answer(brief, context, resources)
 
 
 async def _refused(ledger: PoolRun, pool: SharedMemoryPool) -> dict[str, str]:
-    """Results that contradict one that stands, since somebody has settled it so; each with why."""
+    """Results that lost a conflict that was resolved, each with the reason."""
     tags = ("conflict", ConflictKind.CONTRADICTION.value, ledger.request)
     query = NoteQuery(tags=tags, match=Match.ALL, segments=(Segment.CONFLICTS,), limit=EVERYTHING)
     notes = await pool.journal.boards.notes(pool.name, query)
     outputs = await _outputs_of(ledger, pool.journal.blobs) if notes else {}
     refused: dict[str, str] = {}
-    for note in sorted(notes, key=lambda each: each.at):  # what was settled last holds
+    for note in sorted(notes, key=lambda each: each.at):  # the last resolution wins
         kept = str(note.metadata.get(KEPT))
         others = [id_ for id_ in note.metadata.get("tasks", ()) if id_ in outputs]
         if kept not in others:
@@ -130,7 +130,7 @@ async def _refused(ledger: PoolRun, pool: SharedMemoryPool) -> dict[str, str]:
 
 
 async def _outputs_of(ledger: PoolRun, blobs: Blobs) -> dict[str, Any]:
-    """What each task that is done has brought forth."""
+    """The output of each finished task."""
     values, loaded = ledger.live_run.results.outputs, dict[str, Value]()
     while missing := [
         value for value in values.values() if value.blob and value.blob not in loaded
@@ -150,7 +150,7 @@ def _result(node: TaskNode, output: Any) -> dict[str, Any]:
 
 
 def _gap(ledger: PoolRun, gap: Gap) -> dict[str, str]:
-    """Something that is missing, and why."""
+    """A missing result, with the reason."""
     node = ledger.schedule.nodes[gap.task]
     failure = node.last_failure
     why = gap.why or (str(failure) if failure is not None and has_failed(node) else "")

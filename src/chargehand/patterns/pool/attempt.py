@@ -1,4 +1,4 @@
-"""How a worker of a pool does a task: claims it, runs the attempt like any other, reports what came of it."""
+"""Runs the tasks of a pool worker: claims a task, runs the attempt and records its outcome."""
 
 import asyncio
 import logging
@@ -42,32 +42,32 @@ from chargehand.runtime.attempt_factory import AttemptFactory
 
 log = logging.getLogger("chargehand.pool")
 
-#: tasks that one worker of a pool may be doing in this process
+#: tasks that one pool worker may do at once in this process
 AT_ONCE = 64
-#: how often a journal that is full, locked or read-only is tried again
+#: time between tries to write to a journal that is full, locked or read-only
 RETRY_WRITE = timedelta(seconds=1)
 
 CLOSED = "the pool was closed"
 
 
 class PoolAttemptEnded(Struct, frozen=True):
-    """What came of doing a task."""
+    """How an attempt at a task ended."""
 
     outcome: Outcome
     attempt: int
-    #: False: it was no longer this attempt's, and nothing changed by it
+    #: False: the task no longer belonged to this attempt, so the outcome was ignored
     is_accepted: bool
 
 
 class Execution:
-    """Where the attempts of one worker of a pool are made."""
+    """Runs the attempts of one pool worker."""
 
     def __init__(
         self, requests: PoolRequests, member: Member, resources: Resources, board: str
     ) -> None:
         self._requests = requests
         self._name = member.name
-        #: the name of the one that all of the pool share
+        #: the name of the board of the pool
         self.board = board
         self._attempt_factory = AttemptFactory(
             [member], resources, requests.journal.blobs, requests.clock, AT_ONCE
@@ -75,7 +75,7 @@ class Execution:
         self._engine = LocalEngine()
         requests.engines.add(self._engine)
         self._leaving = asyncio.Event()
-        #: those who wait for what is being done here
+        #: asyncio tasks that wait for work in progress
         self._busy: set[asyncio.Task[Any]] = set()
 
     @property
@@ -83,9 +83,9 @@ class Execution:
         return self._leaving.is_set()
 
     async def do(self, request: str, task: str) -> PoolAttemptEnded:
-        """Do a task, from its claim to its result. Raises `TaskTaken` if it is somebody else's.
+        """Do a task, from its claim to its result. Raises `TaskTaken` if another worker has it.
 
-        An attempt that waits for a provider, or whose process dies, goes on here.
+        If an attempt is parked for a model provider, or its child process dies, the task is tried again here.
         """
         with self._at_work():
             return await self._go_on(await self._claim(request, task))
@@ -93,9 +93,9 @@ class Execution:
     async def do_next(
         self, request: str, names: Sequence[str], least: int | None = None
     ) -> tuple[str, PoolAttemptEnded] | None:
-        """Do the most urgent task that is meant for somebody of these names; None if there is none.
+        """Do the most urgent task for one of these workers or skills; None if there is none.
 
-        With `least`, none that is less urgent than this: there may be more urgent ones elsewhere.
+        With `least`, only a task of at least this urgency: other requests may have more urgent tasks.
         """
         with self._at_work():
             attempt = await self._claim_next(request, names, least)
@@ -104,11 +104,11 @@ class Execution:
             return attempt.job.task, await self._go_on(attempt)
 
     async def close(self) -> None:
-        """Stop what is being done; whoever takes it next goes on from its finished steps."""
+        """Stop all attempts; other workers can continue them from their finished steps."""
         self._leaving.set()
         await self._engine.close()
         if self._busy:
-            await asyncio.wait(self._busy)  # what came of it is to be written down
+            await asyncio.wait(self._busy)  # their outcomes have to be recorded
         await self._attempt_factory.close()
 
     async def _claim(self, request: str, task: str) -> "PoolAttempt":
@@ -126,7 +126,7 @@ class Execution:
         def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
             freed: list[Event] = []
             task = ledger.next_for(names)
-            if task is None:  # unless somebody is gone who had one
+            if task is None:  # a dead process may have had one
                 freed = ledger.reap(moment).events
                 task = ledger.next_for(names)
             if task is None or (least is not None and ledger.urgency_of(task) < least):
@@ -139,7 +139,7 @@ class Execution:
     def _begun(
         self, attempt: "PoolAttempt", ledger: PoolRun, task: str, moment: DecisionTime
     ) -> Decision:
-        """Claim a task, and make ready what is to be done; inside the journal's transaction."""
+        """Claim a task and prepare its attempt, inside the journal's transaction."""
         move = ledger.claim(task, self._name, moment)
         if move.refusal is None:
             number = ledger.schedule.nodes[task].attempt
@@ -149,11 +149,11 @@ class Execution:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """While somebody waits for what is done here."""
+        """Register the current asyncio task as waiting for work here."""
         if self._leaving.is_set():
             raise UsageError("this pool is closed; open it again, and make the agents again")
         waiting = asyncio.current_task()
-        assert waiting is not None  # noqa: S101 - for the type checker: somebody does wait
+        assert waiting is not None  # noqa: S101 - for the type checker: a coroutine always runs in a task
         self._busy.add(waiting)
         try:
             yield
@@ -161,13 +161,13 @@ class Execution:
             self._busy.discard(waiting)
 
     async def _go_on(self, attempt: "PoolAttempt") -> PoolAttemptEnded:
-        """Do what was claimed, in as many attempts as that takes."""
+        """Run the claimed attempt, and further attempts after a loss or a parked attempt."""
         job = attempt.job
         ended = await self._perform(attempt)
         while ended is None:
             try:
                 attempt = await self._claim(job.run, job.task)
-            except UsageError as error:  # it was taken away while it waited
+            except UsageError as error:  # the task was taken away meanwhile
                 return PoolAttemptEnded(
                     Cancelled(reason=str(error)), job.attempt, is_accepted=False
                 )
@@ -175,7 +175,7 @@ class Execution:
         return ended
 
     async def _perform(self, attempt: "PoolAttempt") -> PoolAttemptEnded | None:
-        """Do what was claimed; None if it is to be done on."""
+        """Run one attempt; None if the task needs another attempt."""
         ending: Ending = Cancelled(reason=CLOSED)
         if not self.is_leaving:
             self._engine.start(attempt.job, attempt)
@@ -183,7 +183,7 @@ class Execution:
         return await self._report(attempt, ending)
 
     async def _report(self, attempt: "PoolAttempt", ending: Ending) -> PoolAttemptEnded | None:
-        """Write down what came of an attempt; None if the task is to be done on, here."""
+        """Record how an attempt ended; None if the task needs another attempt here."""
         number = attempt.job.attempt
         event = end_of(attempt.job, ending, self._requests.clock.now(), goes_on=self.is_leaving)
         said = await attempt.say(event)
@@ -200,7 +200,7 @@ class Execution:
                 )
 
     async def _rest(self, due_at: datetime, attempt: int) -> PoolAttemptEnded | None:
-        """Wait for a provider, but not longer than this pool is open."""
+        """Wait for a provider, until the pool is closed at the latest."""
         rest = asyncio.ensure_future(self._requests.clock.sleep_until(due_at))
         leaving = asyncio.ensure_future(self._leaving.wait())
         await asyncio.wait({rest, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -212,7 +212,7 @@ class Execution:
 
 
 class PoolAttempt:
-    """One attempt under way: hears of its end, and brings what its brief says to the journal."""
+    """One running attempt: receives its end from the engine, and writes the events of its brief to the journal."""
 
     def __init__(
         self, requests: PoolRequests, attempts: AttemptFactory, execution: Execution
@@ -221,10 +221,10 @@ class PoolAttempt:
         self._loop = asyncio.get_running_loop()
         self._requests = requests
         self._execution = execution
-        #: what its brief is handed
+        #: the host that its brief uses
         self.host = JournalHost(self, self.clock, attempts.spill, self._board_for, nesting=self)
         self._job: Job | None = None
-        #: what may be written down together with what comes next
+        #: events that can be written together with the next one
         self._held: deque[Event] = deque()
         self._flushing: set[asyncio.Task[None]] = set()
 
@@ -238,11 +238,11 @@ class PoolAttempt:
         return self._job is not None
 
     def take(self, job: Job) -> None:
-        """This is what is to be done."""
+        """Set the job of this attempt."""
         self._job = job
 
     async def say(self, event: Event | None) -> Event | None:
-        """Write this down, after all that is held back; returns what was written, None if nothing."""
+        """Write the held events and then this event; returns the event as written, None if it changed nothing."""
         drained: list[Event] = []
         said: list[Event] = []
 
@@ -259,28 +259,28 @@ class PoolAttempt:
             try:
                 await self._requests.decide(self.job.run, act)
             except (JournalFull, JournalBusy, JournalReadOnly, NotLeading) as error:
-                # What was done must not be lost for want of room, nor because somebody who is about
-                # to cancel the request leads it just now.
+                # A result must not be lost because the disk is full, or because a process leads the
+                # request just now to cancel it.
                 log.warning("journal_not_writable run=%s error=%s", self.job.run, error)
                 self._held.extendleft(reversed(drained))
-                drained.clear()  # the next try may be refused before it takes them up again
+                drained.clear()  # the next try may fail before it refills the list
                 await asyncio.sleep(RETRY_WRITE.total_seconds())
             else:
                 return said[0] if said else None
 
-    # what the engine tells
+    # called by the engine
 
     def report(self, job: Job, outcome: Ending) -> None:  # noqa: ARG002 - there is only one
         if not self.ending.done():
             self.ending.set_result(outcome)
 
     def freed(self, job: Job) -> None:
-        """There are no places to be given away: a worker of a pool takes what it can do."""
+        """Nothing to do: a pool has no worker slots."""
 
-    # what it reports on the way
+    # called by the host while the attempt runs
 
     def post(self, run: str, event: Event) -> None:  # noqa: ARG002 - there is only one
-        """Have this written down soon, or with whatever is written down before that."""
+        """Write this event soon, or together with the next event that is written."""
         self._held.append(event)
         flushing = self._loop.create_task(self._flush())
         self._flushing.add(flushing)
@@ -290,7 +290,7 @@ class PoolAttempt:
         try:
             if self._held:
                 await self.say(None)
-        except ChargehandError as error:  # whoever says the next word hears of it too
+        except ChargehandError as error:  # the next caller of `say` gets the error too
             log.warning("pool_not_written run=%s error=%s", self.job.run, error)
 
     async def propose(self, run: str, event: Event) -> Event | None:  # noqa: ARG002 - as above
@@ -304,7 +304,7 @@ class PoolAttempt:
 
         return PoolBoard(self.journal, self.clock, brief, self._execution.board)
 
-    # what a supervisor that works for it asks for
+    # called by a nested supervisor
 
     @property
     def journal(self) -> Journal:
@@ -315,7 +315,7 @@ class PoolAttempt:
         return self._requests.clock
 
     def account_of(self, run: str) -> None:
-        """No budget is kept here."""
+        """None: a pool keeps no budget."""
 
     def asking(self, run: str) -> Asking:  # noqa: ARG002 - the same for all runs of a pool
         return WAITING
@@ -327,4 +327,4 @@ class PoolAttempt:
         return not self._execution.is_leaving
 
     def take_in(self, below: Drainable) -> None:
-        """A supervisor that works for this task ends with it."""
+        """Nothing to do: a nested supervisor ends with its task."""

@@ -1,4 +1,4 @@
-"""The coordinator of a pool: says how far all is and who is in whose way; reads everything, writes nothing."""
+"""The coordinator of a pool: reports progress, conflicts and health; reads everything, writes nothing."""
 
 from typing import Any
 
@@ -36,20 +36,20 @@ class CoordinatorAgent:
     async def monitor_progress(self, request_id: str = "") -> dict[str, Any]:
         """The progress of one request, or of the whole journal: tasks by state, and each worker.
 
-        A task that failed counts as such until it is given to another.
+        A failed task counts as failed until it is reassigned.
         """
         progress = await self._coordinator.progress(checks.text(request_id, "request_id"))
         nodes = [
             node for view in await self.pool.requests.of(request_id) for node in tasks_in(view)
         ]
-        # Failures that nobody has dealt with yet; to the schedule they are questions.
+        # Failures without a decision; in the schedule, these tasks are asking.
         return _form(progress, sum(has_failed(n) and not n.state.is_settled for n in nodes))
 
     @blocking
     async def resolve_conflicts(self, request_id: str = "") -> list[dict[str, Any]]:
         """The open conflicts and their resolution by rule; `SupervisorAgent.apply_resolution` applies it.
 
-        What was settled before is left out.
+        Conflicts that are already settled are left out.
         """
         found = await self._coordinator.conflicts(checks.text(request_id, "request_id"))
         forms = [_conflict(each) for each in found if not each.is_settled]
@@ -60,7 +60,7 @@ class CoordinatorAgent:
 
     @blocking
     async def check_health(self) -> list[dict[str, Any]]:
-        """The current troubles, and what to do about them."""
+        """The current health problems, with advice."""
         health = await self._coordinator.health()
         return [
             {

@@ -1,4 +1,4 @@
-"""How a worker with a model uses the shared memory of its pool: what it is shown of it, and its tools."""
+"""The shared memory of a pool for LLM workers: insights in the prompt, and tools to read and write them."""
 
 import dataclasses
 from collections.abc import Awaitable, Callable
@@ -24,31 +24,31 @@ from chargehand.roles.resources import Resources
 from chargehand.roles.tool_loop import ToolLoop
 from chargehand.tools.base import Tool, ToolContext, tool
 
-#: insights that a worker is shown with its task, and characters of each
+#: insights that the prompt of a task contains, and characters of each
 SHOWN, LONGEST_SHOWN = 5, 500
-#: insights that it reads at once with its tool, and characters of each
+#: insights that one call of the tool returns, and characters of each
 READ, LONGEST_READ = 20, 2_000
-#: letters of a step's key that tell what is done inside of it
+#: characters of a step's key that identify what is done inside the step
 SCOPE = 12
 UNTHOUGHT = "no model was asked: the provider is mock"
 
 
 class PoolBoard(BriefBoard):
-    """The shared memory of a pool in the hands of one attempt: its notes are insights of the pool.
+    """The shared memory of a pool, for one attempt. The notes on it are the insights of the pool.
 
-    What has happened to the request of the attempt is read beside them.
+    Searches also find what has happened in the run of the attempt.
     """
 
     def __init__(self, journal: Journal, clock: Clock, brief: Brief, name: str) -> None:
         super().__init__(journal, clock, brief, name, with_run=True)
 
     def within(self, key: str) -> Board:
-        """The notes alone, in the hands of the one step that has this key."""
+        """The board without the events of the run, for use inside the step with this key."""
         return BriefBoard(self.journal, self.clock, self.brief, self.name, scope=key[:SCOPE])
 
 
 class MemoryWorker:
-    """A worker with a model that is shown what the pool knows of its task, and may read and write there."""
+    """An LLM worker that gets insights about its task from the pool, and can read and write insights."""
 
     where = Where.LOOP
 
@@ -63,13 +63,13 @@ class MemoryWorker:
         self.model = worker.model
 
     def version(self, resources: Resources) -> str:  # noqa: ARG002 - as all members of a roster
-        """None: what it says depends on all that the pool knows."""
+        """Always empty: its results depend on the contents of the pool, so they are not reused."""
         return ""
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
-        """What an attempt of it is."""
+        """The function that runs an attempt."""
         models = resources.models(self.worker.model, f"worker {self.name!r}")
-        # One that goes by rules would take what a memory tool returns for the answer to its task.
+        # A rule-based model would take the output of a memory tool for the answer to its task.
         has_tools = all(each.abilities.tools and each.abilities.is_metered for each in models)
 
         async def perform(brief: Brief) -> Outcome:
@@ -78,7 +78,7 @@ class MemoryWorker:
                 return await ToolLoop(self.worker, brief, resources, models).hold()
             await _show(board, resources)
             own, more = self.worker.toolbox.names, MemoryTools(board, self._memory).tools()
-            # A form can be forced upon a model only where it has no tools to call instead.
+            # A model can be forced to use an output schema only if it has no tools.
             is_formed = brief.task.output is not None and not own
             tools = [each for each in more if each.name not in own]
             tools = tools if has_tools and not is_formed else []
@@ -88,7 +88,7 @@ class MemoryWorker:
 
 
 class MockedWorker(MemoryWorker):
-    """A worker whose model is none: what it says was thought of by nobody, and counts as half done."""
+    """A worker with the mock model: each result has a gap that says that no model was called."""
 
     def work(self, resources: Resources) -> Callable[[Brief], Awaitable[Outcome]]:
         perform = self.worker.work(resources)
@@ -101,7 +101,7 @@ class MockedWorker(MemoryWorker):
 
 
 async def _show(board: PoolBoard, resources: Resources) -> None:
-    """Have the task come with what agents wrote into the pool about the same things."""
+    """Add insights of the pool about the same subject to the description of the task."""
     brief = board.brief
     hits = await board.within("shown").search(brief.task.description, limit=SHOWN, by="words")
     told = "".join(
@@ -114,13 +114,13 @@ async def _show(board: PoolBoard, resources: Resources) -> None:
 
 
 class MemoryTools(Struct, frozen=True):
-    """What a model may do with the shared memory, as tools of one attempt."""
+    """The tools with which a model uses the shared memory, for one attempt."""
 
     board: PoolBoard | None
     memory: Board | None
 
     def tools(self) -> list[Tool]:
-        """These, in the hands of the attempt."""
+        """The tools, bound to the attempt."""
         return [dataclasses.replace(each, function=getattr(self, each.name)) for each in _made()]
 
     async def read_insights(
@@ -187,9 +187,9 @@ class MemoryTools(Struct, frozen=True):
 
 @cache
 def _made() -> tuple[Tool, ...]:
-    """The tools in nobody's hands: what a model is told of them is worked out once."""
+    """The tools, not bound to an attempt: their schemas are computed only once."""
     nobody = MemoryTools(None, None)
-    # What is written is a keyed step of its own below, so that calling it again does no harm.
+    # `post` is a keyed step of its own, so repeating a call of `write_insight` is harmless.
     return (
         tool(effect="pure")(nobody.read_insights),
         tool(effect="idempotent")(nobody.write_insight),

@@ -1,4 +1,4 @@
-"""How an agent of a pool thinks: which model it asks, and how."""
+"""The model and the model settings of a pool agent."""
 
 from collections.abc import AsyncIterator
 from functools import cached_property
@@ -23,7 +23,7 @@ from chargehand.models.open_model import IN_PROCESS, PROVIDERS, open_model
 
 MOCK = "mock"
 ABILITIES = Abilities(tools=False, schema=False, images=False, files=False, is_real=False)
-#: characters of a task that are said again
+#: characters of the task that the mock model repeats
 LONGEST = 500
 
 #: providers with one model only
@@ -33,21 +33,21 @@ MOST_TOKENS = 10_000_000
 
 
 class MockModel:
-    """Says what it was given, and that nobody has thought about it."""
+    """A model for tests and demos: repeats the task, marked as a mock reply."""
 
     name = MOCK
     account = MOCK
     abilities = ABILITIES
 
     async def ask(self, request: ModelRequest) -> ModelReply:
-        """The last words of the request, marked as what they are."""
+        """Repeat the last turn of the request, marked as a mock reply."""
         words = " ".join(request.turns[-1].text.split())
         given = words.removeprefix("Task: ")[:LONGEST]
         said = Text(f"[mock] no model was asked; the task was: {given}")
         return ModelReply(parts=(said,), stop=StopReason.END)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
-        """The reply in one piece, and as a whole."""
+        """Yield the text in one piece, and then the reply."""
         reply = await self.ask(request)
         yield reply.text
         yield reply
@@ -56,9 +56,9 @@ class MockModel:
 class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only=True, dict=True):
     """The provider, the model and the model settings of one agent.
 
-    `mock` asks no model at all: requests are divided by rule, and a worker without a function of its
-    own says what it was given. `model` may also be a model, whatever the provider. `base_url` is where
-    a server is that speaks the provider's protocol.
+    The provider `mock` calls no model: requests are divided by rule, and a worker without a function of
+    its own repeats its task. `model` is the name of a model, or a model object, for which the provider is
+    ignored. `base_url` is the address of a server that speaks the provider's protocol.
     """
 
     llm_provider: str = MOCK
@@ -66,7 +66,7 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
     logging_enabled: bool = True
     temperature: float | None = None
     max_tokens: int | None = None
-    #: effort: low, medium, high; empty: none asked for
+    #: reasoning effort: low, medium or high; empty: the default of the model
     reasoning: str = ""
     base_url: str = ""
 
@@ -149,7 +149,7 @@ class AgentConfig(Struct, metaclass=checks.CheckedKeywords, frozen=True, kw_only
 
 
 def config_of(config: AgentConfig | None) -> AgentConfig:
-    """The config of an agent; none given is the mock."""
+    """The config of an agent; the default is the mock provider."""
     if config is None:
         return AgentConfig()
     if not isinstance(config, AgentConfig):
@@ -159,5 +159,5 @@ def config_of(config: AgentConfig | None) -> AgentConfig:
     return config
 
 
+#: an alias that other frameworks use
 BaseAgentConfig = AgentConfig
-"""The name that others have for it."""

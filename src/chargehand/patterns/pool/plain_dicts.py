@@ -1,4 +1,4 @@
-"""The plain dicts that agents of a pool hand to each other: tasks, failures, questions, insights, blocks."""
+"""The plain dicts that pool agents exchange: tasks, failures, questions, insights, blocks."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -32,15 +32,15 @@ _STATUS = {
 #: importance of a failure
 ERROR = 0.9
 
-#: what the ids of all requests of pools begin with
+#: prefix of the ids of all pool requests
 REQUEST = "request_"
-#: what an insight may say
+#: the keys of an insight that an agent writes
 _ASKED = ("agent_id", "content", "tags", "segment", "importance", "metadata", "timestamp")
-#: where the metadata of a note keeps the time that its author gave
+#: metadata key of a note: the time that its author gave
 SAID_AT = "said_at"
-#: where the note about a conflict keeps the conflict's id
+#: metadata key of a note about a conflict: the id of the conflict
 SETTLES = "settles"
-#: where it keeps the task that stays, or whose result stands
+#: metadata key of a note about a conflict: the task that is kept, or whose result is kept
 KEPT = "kept"
 
 
@@ -50,19 +50,19 @@ def tasks_in(ledger: PoolRun) -> Iterator[TaskNode]:
 
 
 def has_failed(node: TaskNode) -> bool:
-    """Whether it failed and nobody has said yet what becomes of it, or it was given up."""
+    """Whether a task failed for good, or failed and waits for a decision."""
     question = node.question
     is_open = question is not None and question.about == ABOUT_FAILURE
     return node.state is TaskState.FAILED or (node.state is TaskState.ASKING and is_open)
 
 
 def assigned_to(node: TaskNode) -> str:
-    """Who has a task, or is to take it; empty for one that anybody with its skill may take."""
+    """The worker that does a task or is to do it; empty if any worker with its skill may take it."""
     return node.worker if node.state is TaskState.RUNNING else node.task.worker
 
 
 def task_form(ledger: PoolRun, node: TaskNode) -> dict[str, Any]:
-    """A task as agents are given it."""
+    """A task as a plain dict."""
     requested = ledger.schedule.requested
     priority = 0 if requested is None else requested.priority
     return {
@@ -79,7 +79,7 @@ def task_form(ledger: PoolRun, node: TaskNode) -> dict[str, Any]:
 
 
 def failure_form(ledger: PoolRun, node: TaskNode) -> dict[str, Any]:
-    """A task that failed, as the insight that tells of it."""
+    """A failed task, in the form of an insight."""
     failure = node.cause or node.last_failure
     at = node.since_at or ledger.schedule.last_at
     error = "" if failure is None else str(failure)
@@ -103,7 +103,7 @@ def failure_form(ledger: PoolRun, node: TaskNode) -> dict[str, Any]:
 
 
 def questions_in(ledger: PoolRun) -> list[dict[str, Any]]:
-    """What workers have asked about their tasks, and nobody has answered."""
+    """The open questions of workers about their tasks."""
     return [
         {"task_id": node.task.id, **question_form(node.question)}
         for node in tasks_in(ledger)
@@ -112,12 +112,12 @@ def questions_in(ledger: PoolRun) -> list[dict[str, Any]]:
 
 
 def question_form(question: Question) -> dict[str, Any]:
-    """A question as agents are given it."""
+    """A question as a plain dict."""
     return {"id": question.id, "text": question.text, "choices": list(question.choices)}
 
 
 def named_in(task: object) -> tuple[str, str]:
-    """The request and the task that are meant."""
+    """The ids of the request and the task in a task dict."""
     if isinstance(task, Mapping):
         request, name = task.get("request_id"), task.get("task_id")
         if isinstance(request, str) and isinstance(name, str) and request and name:
@@ -158,7 +158,7 @@ def block_of(block: Block) -> dict[str, Any]:
 
 
 class InsightWriting:
-    """An insight that somebody wants to write, looked at before anything is stored."""
+    """Validates an insight before anything is stored."""
 
     def __init__(self, insight: object) -> None:
         if not isinstance(insight, Mapping) or "content" not in insight:
@@ -182,19 +182,19 @@ class InsightWriting:
 
     @property
     def is_report(self) -> bool:
-        """Whether it may be what came of a task."""
+        """Whether it may report the result or the failure of a task."""
         return self.segment in (Segment.RESULTS, Segment.ERRORS)
 
     @property
     def request(self) -> str:
-        """The request that it names; empty if it names none."""
+        """The request that it refers to; empty if there is none."""
         named = self.metadata.get("request_id")
         known = [tag for tag in self.tags if tag.startswith(REQUEST)]
         return named if isinstance(named, str) else next(iter(known), "")
 
     @property
     def task(self) -> str:
-        """The task that it names, and says the result of."""
+        """The task that it reports on. Raises `UsageError` if there is none."""
         named = self.metadata.get("task_id")
         if not isinstance(named, str) or not named:
             raise UsageError(
@@ -205,7 +205,7 @@ class InsightWriting:
 
     @property
     def outcome(self) -> Done | Failed:
-        """What came of the task."""
+        """The outcome of the task that it reports."""
         value = Value.of(self.content)
         if self.segment == Segment.RESULTS:
             return Done(value)
@@ -213,7 +213,7 @@ class InsightWriting:
 
 
 def _moment(given: object) -> str:
-    """A moment as ISO 8601 writes it."""
+    """A timestamp in ISO 8601. Raises `UsageError` if it has no time zone."""
     moment = given if isinstance(given, datetime) else None
     if isinstance(given, str):
         with suppress(ValueError):

@@ -1,7 +1,7 @@
-"""One request of a pool: its events folded, and what may be added to them, decided by the schedule.
+"""The state of one pool request, computed from its events, and the decisions that may change it.
 
-Nobody leads such a run. Whoever comes folds the same events through the same `Schedule` as a leader
-would, and adds to them inside the journal's own transaction, where nobody can come in between.
+A pool request has no leader. Each process applies the events to the same `Schedule` as a leader would,
+and appends events inside a transaction of the journal, so no other process can interfere.
 """
 
 from collections import deque
@@ -41,7 +41,7 @@ GONE = "the process that had it has died, or was silent for too long"
 
 
 class Holder(Struct, frozen=True):
-    """Who has begun a task and not ended it."""
+    """The worker and the process that are doing a task."""
 
     node: str
     worker: str
@@ -54,38 +54,38 @@ def _nothing_to_take(mail: int) -> None:
 
 
 class DecisionTime(Struct, frozen=True):
-    """When and by whom something is decided, and who else is there then."""
+    """The time of a decision, the deciding process, and which processes are alive."""
 
     at: datetime
     node: str
     is_alive: Callable[[str], bool]
-    #: takes a letter together with what is decided
+    #: takes mail in the same transaction
     take: Callable[[int], None] = _nothing_to_take
 
 
 class Decision(Struct, frozen=True):
-    """What was decided: what is to be appended, and why no more than that."""
+    """The result of a decision: the events to append, and an error if the decision was refused."""
 
     events: list[Event]
     refusal: UsageError | None = None
 
 
 class PoolRun:
-    """A request as its events tell it, up to the number `seq`. Holds no clock and does no I/O."""
+    """The state of a request after its first `seq` events. Reads no clock and does no I/O."""
 
     def __init__(self, request: str) -> None:
         self.request = request
         self.seq = 0
-        #: it holds what was never stored, and is of no use any more
+        #: it may contain events that were never stored, so it must be dropped
         self.is_void = False
         self.live_run = LiveRun(request)
-        #: by task that is being done
+        #: holders of the running tasks, by task
         self.holders: dict[str, Holder] = {}
-        #: tasks that somebody had begun and could not end
+        #: tasks whose attempt was lost or preempted
         self.given_back: set[str] = set()
-        #: attempts that are to be told to stop, and why
+        #: attempts to stop: task, attempt, reason
         self.stops: deque[tuple[str, int, str]] = deque()
-        #: by worker or skill: tasks that were offered, each with the number of its next attempt
+        #: offered tasks by worker or skill, each with the number of its next attempt
         self._queues: dict[str, list[tuple[Rank, int, str]]] = {}
 
     @property
@@ -94,7 +94,7 @@ class PoolRun:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether it is a request of a pool, and not a run that a supervisor leads."""
+        """Whether it is a request of a pool, not a run of a supervisor."""
         requested = self.schedule.requested
         return requested is not None and requested.approach is Approach.POOL
 
@@ -103,7 +103,7 @@ class PoolRun:
         return self.schedule.status is not None
 
     def node(self, task: str) -> TaskNode:
-        """What is known of a task. Raises `UsageError` if there is none."""
+        """The state of a task. Raises `UsageError` if there is no such task."""
         node = self.schedule.nodes.get(task)
         if node is None:
             raise UsageError(
@@ -112,22 +112,22 @@ class PoolRun:
             )
         return node
 
-    # what has happened
+    # reading events
 
     @classmethod
     def begun(cls, request: str, events: Sequence[Event]) -> "PoolRun":
-        """A request of which these events, and no more, were just stored."""
+        """A new request, of which exactly these events were just stored."""
         ledger = cls(request)
         for event in events:
-            ledger._take_in(event, "")  # whose they are counts only for attempts
+            ledger._take_in(event, "")  # the author matters only for attempts
         return ledger
 
     def read(self, entry: Entry) -> None:
-        """Take in the next entry of the journal."""
+        """Apply the next entry of the journal."""
         self._take_in(entry.event, entry.author)
 
     def catch_up(self, tail: Tail) -> bool:
-        """Take in all that is there; False if this ledger knows of what is not."""
+        """Apply all new entries; returns False, and becomes void, if this state is ahead of the journal."""
         if self.is_void or tail.seq < self.seq:
             self.is_void = True
             return False
@@ -136,15 +136,15 @@ class PoolRun:
         return True
 
     def void(self) -> None:
-        """What was written here last could not be stored."""
+        """Mark this state as void, because its last events could not be stored."""
         self.is_void = True
 
-    # what may happen
+    # deciding
 
     def write(self, event: Event, node: str) -> list[Event]:
-        """Take in what is said to have happened, with all that follows; returns what is to be stored."""
+        """Apply an event and everything that follows from it; returns the events to store."""
         last_at = self.schedule.last_at
-        if last_at is not None and event.at < last_at:  # by the clock of another process
+        if last_at is not None and event.at < last_at:  # from the clock of another process
             event = replace(event, at=last_at)
         written: list[Event] = []
         commands = self.live_run.take(event, written)
@@ -155,19 +155,19 @@ class PoolRun:
         return written
 
     def tick(self, moment: DecisionTime) -> list[Event]:
-        """Have all happen that is due by now."""
+        """Fire all due timers; returns the events to store."""
         written: list[Event] = []
         while (due := self.live_run.timers.pop(moment.at)) is not None:
             written += self.write(due[1], moment.node)
         return written
 
     def is_due(self, at: datetime) -> bool:
-        """Whether something happens by itself now."""
+        """Whether a timer is due."""
         due_at = self.live_run.timers.next_due()
         return due_at is not None and due_at <= at
 
     def reap(self, moment: DecisionTime) -> Decision:
-        """Take from those who are gone what they had begun."""
+        """Fire due timers, and mark the attempts of dead processes as lost."""
         written = self.tick(moment)
         lives = {holder.node: moment.is_alive(holder.node) for holder in self.holders.values()}
         for task, holder in list(self.holders.items()):
@@ -176,7 +176,7 @@ class PoolRun:
         return Decision(written)
 
     def claim(self, task: str, worker: str, moment: DecisionTime) -> Decision:
-        """Begin a task, if nobody who is there has it."""
+        """Start a task, unless a live process is doing it."""
         node = self.node(task)
         written = self._free(task, moment)
         if node.state is not TaskState.READY or self.schedule.is_paused:
@@ -191,19 +191,19 @@ class PoolRun:
         return Decision(written + self.write(started, moment.node))
 
     def next_for(self, names: Sequence[str]) -> str | None:
-        """The most urgent task that waits for somebody of these names or skills."""
+        """The most urgent task that is waiting for one of these workers or skills."""
         if self.schedule.is_paused:
             return None
         found = [queue[0] for name in names if (queue := self._queue(name))]
         return min(found)[2] if found else None
 
     def urgency_of(self, task: str) -> int:
-        """How urgent a task is among those of all requests, or one that waits for it; larger goes first."""
+        """The urgency of a task, or of a task that needs it, across all requests; larger goes first."""
         requested = self.schedule.requested
         return self.node(task).urgency + (0 if requested is None else requested.priority)
 
     def goes_on(self, names: Collection[str]) -> bool:
-        """Whether more of it will be done without anybody's word, if those of these names or skills work."""
+        """Whether these workers or skills can make progress without an answer or a decision."""
         if self.is_ended or self.holders or self.schedule.is_paused:
             return not self.is_ended
         nodes = self.schedule.nodes.values()
@@ -215,7 +215,7 @@ class PoolRun:
 
     @property
     def due_at(self) -> datetime | None:
-        """When the first of its tasks is tried again."""
+        """When the next retry of a task is due."""
         nodes = self.schedule.nodes.values()
         dues = [node.due_at for node in nodes if node.state is TaskState.RETRYING and node.due_at]
         return min(dues, default=None)
@@ -223,7 +223,7 @@ class PoolRun:
     def settle(
         self, task: str, worker: str, outcome: Done | Failed, moment: DecisionTime
     ) -> Decision:
-        """Take what somebody says came of a task, who did it without having begun it here."""
+        """Record the outcome of a task that a worker did without claiming it first."""
         move = self.claim(task, worker, moment)
         if move.refusal is not None:
             return move
@@ -232,7 +232,7 @@ class PoolRun:
         return Decision(move.events + self.write(finished, moment.node))
 
     def reassign(self, task: str, worker: str, moment: DecisionTime) -> Decision:
-        """Give a task that failed, or that nobody has begun, to another worker."""
+        """Give a task that failed, or that no worker is doing, to another worker."""
         node = self.node(task)
         written = self._free(task, moment)
         if node.state not in (TaskState.READY, TaskState.ASKING, TaskState.RETRYING):
@@ -243,14 +243,14 @@ class PoolRun:
             task=task,
             attempt=node.attempt,
             due_at=moment.at,
-            # What led to a wrong result is not gone by again; all other steps are.
+            # After a logic error, no recorded steps are reused; after other errors, they are.
             how=RetryHow.AFRESH if is_wrong else RetryHow.AGAIN,
             worker=worker,
             at=moment.at,
         )
         return Decision(written + self.write(planned, moment.node))
 
-    # how it is done
+    # implementation
 
     def _take_in(self, event: Event, author: str) -> None:
         self.seq += 1
@@ -259,7 +259,7 @@ class PoolRun:
         self._carry(commands)
 
     def _note(self, event: Event, author: str) -> None:
-        """Keep who holds what."""
+        """Update the holders of tasks."""
         if type(event) is AttemptStarted:
             holder = Holder(author, event.worker, event.attempt, event.at)
             self.holders[event.task] = holder
@@ -280,7 +280,7 @@ class PoolRun:
                 heappush(queue, (command.rank, command.attempt, command.task))
 
     def _queue(self, name: str) -> list[tuple[Rank, int, str]]:
-        """What waits for somebody of this name, the most urgent first, and nothing else before that."""
+        """The heap of offered tasks of a worker or skill; outdated entries at its top are removed."""
         queue = self._queues.get(name, [])
         while queue and not self._is_offered(name, queue[0][2], queue[0][1]):
             heappop(queue)
@@ -292,7 +292,7 @@ class PoolRun:
         return is_meant and node.state is TaskState.READY and node.attempt + 1 == attempt
 
     def _free(self, task: str, moment: DecisionTime) -> list[Event]:
-        """Have all happen that is due, and take the task from a holder who is gone."""
+        """Fire due timers, and take the task back if its process is dead."""
         written = self.tick(moment)
         holder = self.holders.get(task)
         if holder is not None and not moment.is_alive(holder.node):
@@ -304,7 +304,7 @@ class PoolRun:
         return self.write(lost, moment.node)
 
     def _why_not(self, node: TaskNode) -> UsageError:
-        """Why a task can be neither begun nor given to another now."""
+        """Why a task cannot be started or reassigned now."""
         task = node.task.id
         holder = self.holders.get(task)
         if holder is not None:

@@ -1,4 +1,4 @@
-"""Delegation: a request becomes a run that no process leads, and its tasks are shared out among workers."""
+"""Delegation: turns a request into a run without a leader, and assigns its tasks to workers."""
 
 import logging
 import random
@@ -34,44 +34,44 @@ from chargehand.roles.model_calls import PlainModelCaller, ask_for
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 
+#: names of workers, or pairs of a name and a capacity
 Available: TypeAlias = "Sequence[str | tuple[str, float]]"
-"""Workers by name, or each with how much it can hold."""
 
-#: a request of a pool waits for its workers as long as it takes
+#: the time limit of a request of a pool, which may wait for its workers indefinitely
 AGES = timedelta(days=3650)
-#: tasks of a request, or workers; and what a worker can hold
+#: maximum number of tasks or workers; maximum capacity of a worker
 MOST, MOST_HELD = 100_000, 1e9
-#: the supervisor of the pool says what becomes of a task that fails
+#: the supervisor agent of the pool decides about a failed task
 POLICIES = {"": OnFailure((Recourse.ASK,))}
 _WAY_OUT = "give a list of names, or of pairs (name, capacity)"
 
 log = logging.getLogger("chargehand.pool")
-#: descriptions that a model is asked for in one go
+#: task descriptions that one model call writes
 AT_ONCE = 25
-#: models that are none
+#: placeholders that are no real models
 _BY_RULE = ("offline", MOCK)
 
 
 class DelegatedTask(Struct, frozen=True, kw_only=True):
-    """What is wanted of whom."""
+    """A request to delegate, and how to assign its tasks."""
 
     request: str
-    #: by worker
+    #: capacity by worker
     capacities: Mapping[str, float]
     count: int | None = None
-    #: as they are; None: the request is divided
+    #: used unchanged; None: the request is divided
     tasks: Sequence[str | Task] | None = None
     balance: Balance = Balance.ROUND_ROBIN
     priority: int = 0
     instruction: str = ""
-    #: the agent who gives it out
+    #: the agent that delegates
     by: str = ""
 
 
 async def delegated(
     order: DelegatedTask, requests: PoolRequests, resources: Resources
 ) -> tuple[PoolRun, str]:
-    """Have a request divided and given out; returns it, and why a rule divided it, once durable."""
+    """Divide a request and store it durably; returns its run and, if a rule divided it, the reason."""
     given, why = order.tasks, ""
     if given is None:
         given, why = await split(order.request, order.count or len(order.capacities), resources)
@@ -87,7 +87,8 @@ async def delegated(
     now = requests.clock.now()
     requested, adopted = _requested(order, limits, now), PlanAdopted(plan=plan, at=now)
     for event in (requested, adopted):
-        draft(event)  # a journal in memory would find out only when somebody reads it
+        # Encode now: a journal in memory would report a faulty event only when it is read.
+        draft(event)
     return await requests.add(requested.run, [requested, adopted]), why
 
 
@@ -108,7 +109,7 @@ def _requested(order: DelegatedTask, limits: Limits, now: datetime) -> RunReques
 
 
 def _refuse_unkept(tasks: Sequence[Task]) -> None:
-    """Nobody leads a pool, so that nobody could rewrite what a task says, or keep a budget."""
+    """Raise `UsageError` for options that need a leader: budgets, and rewriting failed tasks."""
     for task in tasks:
         for name in ("money", "tokens", "calls"):
             if getattr(task.limits, name) is not None:
@@ -126,7 +127,7 @@ def _refuse_unkept(tasks: Sequence[Task]) -> None:
 
 
 async def _busy(requests: PoolRequests) -> dict[str, int]:
-    """How many tasks of all requests each worker has to do, or does."""
+    """The number of open tasks of each worker, over all requests."""
     busy: Counter[str] = Counter()
     for view in await requests.open():
         open_ = [node for node in tasks_in(view) if not node.state.is_settled]
@@ -144,12 +145,12 @@ def _task(place: int, given: str | Task, worker: str) -> Task:
 
 
 def checked_number(given: object, what: str) -> int:
-    """A number of tasks, or of workers, that can be worked with."""
+    """A valid number of tasks or workers. Raises `UsageError` for anything else."""
     return checks.count(given, what, least=1, most=MOST)
 
 
 def capacities_of(available: Available) -> dict[str, float]:
-    """How much each worker can hold; 1 where nothing is said. Raises `UsageError` for a broken list."""
+    """The capacity of each worker; the default is 1. Raises `UsageError` for a faulty list."""
     if isinstance(available, str) or not isinstance(available, Iterable):
         raise UsageError(f"available_workers={repr_of(available)} is not a list; {_WAY_OUT}")
     capacities: dict[str, float] = {}
@@ -166,10 +167,10 @@ def capacities_of(available: Available) -> dict[str, float]:
 def share_out(
     count: int, capacities: Mapping[str, float], balance: Balance, busy: Mapping[str, int]
 ) -> list[str]:
-    """Whose each of so many tasks is, in their order.
+    """Assign `count` tasks to workers; returns the worker of each task, in order.
 
-    Round robin goes by turns; where capacities differ, each comes up as often as its capacity says,
-    and evenly spread. Least busy counts what each has already, `busy`, against its capacity.
+    Round robin takes turns; if capacities differ, each worker gets tasks in proportion to its capacity,
+    evenly spread. Least busy compares the open tasks of each worker (`busy`) with its capacity.
     """
     if balance is Balance.LEAST_BUSY:
         return _by_load(count, capacities, busy)
@@ -183,7 +184,7 @@ def _by_turns(count: int, capacities: Mapping[str, float]) -> list[str]:
     for _ in range(count):
         for name, capacity in capacities.items():
             credit[name] += capacity
-        chosen = max(credit, key=credit.__getitem__)  # of equals, the first named
+        chosen = max(credit, key=credit.__getitem__)  # in a tie, the first in the list
         credit[chosen] -= total
         turns.append(chosen)
     return turns
@@ -214,7 +215,10 @@ def _pair(each: object) -> tuple[str, float]:
 
 
 async def split(request: str, count: int, resources: Resources) -> tuple[list[str], str]:
-    """Divide a request into the words of so many tasks; by rule where no model can, and why."""
+    """Divide a request into `count` task descriptions; returns them and, if the model failed, the error.
+
+    Without a real model, or for what a failed model has not written, a rule divides the request.
+    """
     caller = PlainModelCaller(resources)
     if is_by_rule(resources.models(None, "the supervisor")):
         return by_rule(request, count), ""
@@ -229,7 +233,7 @@ async def split(request: str, count: int, resources: Resources) -> tuple[list[st
 
 
 def by_rule(request: str, count: int) -> list[str]:
-    """The request itself, with the part of it that each is to do."""
+    """Task descriptions that repeat the request and name the part to do."""
     words = request.strip()
     if count == 1:
         return [words]
@@ -239,7 +243,7 @@ def by_rule(request: str, count: int) -> list[str]:
 
 
 def is_by_rule(models: Sequence[Model]) -> bool:
-    """Whether none of them can put anything into words of its own."""
+    """Whether none of the models is a real one, so that a rule must do its work."""
     return all(model.name in _BY_RULE for model in models)
 
 

@@ -1,4 +1,4 @@
-"""All requests of the pools in one journal, as this process sees them and adds to them."""
+"""Reads and changes the pool requests in one journal, on behalf of this process."""
 
 import asyncio
 import logging
@@ -20,36 +20,36 @@ from chargehand.runtime.command_inbox import told_by
 
 log = logging.getLogger("chargehand.pool")
 
-#: seconds after which it is tried again to add to a request that somebody leads
+#: seconds between tries to change a request that a process leads
 AGAIN = 0.1
-#: how often that is tried
+#: number of these tries
 PATIENCE = 50
-#: ended requests that are remembered, so that they need not be read again
+#: ended requests that stay cached
 KEPT = 64
 
 
 class PoolRequests:
-    """Two ledgers of each request: one that what is decided here goes by, and one to look at.
+    """Keeps two `PoolRun` objects per request: one for decisions, and a view for reading.
 
-    The first is touched only inside the journal's transaction, by the thread that writes; the second
-    only on the event loop, and it knows only what is stored.
+    The first is used only inside the journal's transaction, in the writer thread. The view is used only on
+    the event loop, and contains only stored events.
     """
 
     def __init__(self, journal: Journal, clock: Clock, notices: RunNotices | None = None) -> None:
         self.journal = journal
         self.clock = clock
-        #: how people are told that they are needed
+        #: notifies people of questions and ends
         self._notices = notices
         self._place = str(getattr(journal, "path", ""))
-        #: where attempts run that may have to be stopped
+        #: engines with attempts that may have to be stopped
         self.engines: WeakSet[Engine] = WeakSet()
         self._deciding: dict[str, PoolRun] = {}
         self._views: dict[str, PoolRun] = {}
-        #: runs that supervisors lead; none of ours
+        #: known runs of supervisors, which are not pool requests
         self._led: set[str] = set()
 
     async def add(self, request: str, events: Sequence[Event]) -> PoolRun:
-        """Store a new request; returns its view once that is durable. Nothing has to be read for it."""
+        """Store a new request; returns its view once it is durable, without reading the journal."""
         await self.journal.append(request, events)
         view = self._views[request] = PoolRun.begun(request, events)
         self._deciding[request] = PoolRun.begun(request, events)
@@ -60,10 +60,10 @@ class PoolRequests:
     async def decide(
         self, request: str, act: Callable[[PoolRun, DecisionTime], Decision]
     ) -> Decision:
-        """Have something decided at the end of a request's stream; returns once that is durable.
+        """Run `act` on the newest state of a request and append its events; returns once they are durable.
 
-        Raises what `act` gave as its refusal, after storing what it gave beside it. Whoever leads the
-        request for a moment, to cancel it perhaps, is waited for.
+        Raises the refusal of the decision, after storing its events. If a process leads the request for a
+        moment, for example to cancel it, waits for that process.
         """
         patience = PATIENCE
         while True:
@@ -88,7 +88,8 @@ class PoolRequests:
                 continue
             self._stop_attempts(ledger)
             if moves and moves[0].events and self._notices is not None:
-                view = await self.view(request)  # the ledger itself is not ours to read
+                # Only the writer thread may read `ledger`.
+                view = await self.view(request)
                 for event in moves[0].events:
                     self._notices.hear(request, event, view.schedule, self._place)
             if moves and moves[0].refusal is not None:
@@ -97,14 +98,14 @@ class PoolRequests:
                 return moves[0]
 
     async def view(self, request: str) -> PoolRun:
-        """The request as it is stored by now; to be read only. Raises `UnknownRun` if there is none."""
+        """The current stored state of a request, for reading only. Raises `UnknownRun` if there is none."""
         view = self._views.get(checks.name(request, "request_id"))
         if view is None:
             view = self._views[request] = PoolRun(request)
             _trim(self._views)
         try:
             async for entry in self.journal.read(request, view.seq):
-                if entry.seq == view.seq + 1:  # another call may have been faster
+                if entry.seq == view.seq + 1:  # a concurrent call may have been faster
                     view.read(entry)
                     if entry.seq == 1:
                         self._check_pooled(view)
@@ -115,7 +116,7 @@ class PoolRequests:
         return view
 
     async def open(self) -> list[PoolRun]:
-        """Views of all requests that have not ended, the oldest first."""
+        """Views of all requests that have not ended, by priority and then by age."""
         heads = [head for head in await self.journal.heads() if not head.is_ended]
         names = [head.stream for head in heads if head.stream not in self._led]
         views: list[PoolRun] = []
@@ -127,7 +128,7 @@ class PoolRequests:
         return [view for view, _ in sorted(known, key=lambda each: (-each[1].priority, each[1].at))]
 
     async def of(self, request: str) -> list[PoolRun]:
-        """The view of one request, if it is a pool's; of all that have not ended, if none is named."""
+        """The view of one request, if it belongs to a pool; of all open requests if `request` is empty."""
         if not request:
             return await self.open()
         with suppress(_Led):
@@ -135,7 +136,7 @@ class PoolRequests:
         return []
 
     async def look_after(self, *requests: str) -> None:
-        """Have these requests go on by themselves: take what others have sent, and from the dead what they had."""
+        """Advance these requests: apply mail and due timers, and take back the tasks of dead processes."""
         await self.take_letters(*requests)
         own = self.journal.leases.node
         for request in requests:
@@ -145,11 +146,11 @@ class PoolRequests:
                 await self.decide(request, PoolRun.reap)
 
     async def take_letters(self, *requests: str) -> None:
-        """Take what others have sent to these requests, as their leader would."""
+        """Apply the mail for these requests, as a leader would."""
         letters = [each for each in await self.journal.mail.unread() if each.stream in requests]
         for letter in letters:
             event = told_by(letter, self.clock.now())
-            with suppress(KeyConflict):  # another process has taken it: what it says is said once
+            with suppress(KeyConflict):  # another process has applied it; mail is applied once
                 await self.decide(letter.stream, taking(letter, event))
 
     def _decided(
@@ -157,7 +158,7 @@ class PoolRequests:
     ) -> Decision:
         last_at = ledger.schedule.last_at
         now = self.clock.now()
-        at = now if last_at is None else max(now, last_at)  # other processes have other clocks
+        at = now if last_at is None else max(now, last_at)  # clocks of processes differ
         before = ledger.seq
         try:
             return act(ledger, DecisionTime(at, self.journal.leases.node, tail.is_alive, tail.take))
@@ -171,7 +172,7 @@ class PoolRequests:
         known = self._deciding.get(checks.name(request, "request_id"))
         if known is not None and not known.is_void:
             return known
-        # Folded here and not in the transaction: a long history would keep all others waiting.
+        # Read here, not in the transaction: a long history would block all other writers.
         fresh = PoolRun(request)
         async for entry in self.journal.read(request):
             fresh.read(entry)
@@ -199,11 +200,11 @@ class PoolRequests:
 
 
 class _Led(UsageError):
-    """A run that somebody leads was taken for a request of a pool."""
+    """The run belongs to a supervisor, not to a pool."""
 
 
 def taking(letter: Mail, event: Event | None) -> Callable[[PoolRun, DecisionTime], Decision]:
-    """The decision to take a letter, together with what it says; None: it says nothing to a pool."""
+    """A decision that takes mail and applies its event; None: the mail has no event for a pool."""
 
     def take(ledger: PoolRun, moment: DecisionTime) -> Decision:
         moment.take(letter.id)
@@ -213,7 +214,7 @@ def taking(letter: Mail, event: Event | None) -> Callable[[PoolRun, DecisionTime
 
 
 def telling(event: Event) -> Callable[[PoolRun, DecisionTime], Decision]:
-    """The decision to take in what is said to have happened, if it says anything new."""
+    """A decision that applies an event, if it changes anything."""
 
     def tell(ledger: PoolRun, moment: DecisionTime) -> Decision:
         return Decision(ledger.write(replace(event, at=moment.at), moment.node))
@@ -222,7 +223,7 @@ def telling(event: Event) -> Callable[[PoolRun, DecisionTime], Decision]:
 
 
 def _trim(ledgers: dict[str, PoolRun]) -> None:
-    """Forget the oldest of those that have ended, if there are many."""
+    """Drop the oldest ended requests from a cache, beyond `KEPT`."""
     ended = [name for name, ledger in ledgers.items() if ledger.is_ended]
     for name in ended[: max(0, len(ended) - KEPT)]:
         del ledgers[name]

@@ -1,4 +1,4 @@
-"""The shared memory of a pool: insights and blocks in plain calls, from any thread, over one journal."""
+"""The shared memory of a pool: insights and blocks on one journal, with a thread-safe synchronous API."""
 
 import asyncio
 import os
@@ -32,17 +32,17 @@ from chargehand.roles.board import Board
 from chargehand.roles.run_history import ALL_RUNS
 from chargehand.supervisor import Supervisor
 
-#: a limit that is none
+#: a limit that never applies
 EVERYTHING = 2**31 - 1
 
 
 class SharedMemoryPool:
     """The shared memory of a pool: a view of a journal, not a separate store.
 
-    `SharedMemoryPool()` is private to this process and ends with it, `SharedMemoryPool("runs.db")` is
-    durable and shared with every process that opens the same file. Insights that agents write stand on
-    the board of its name; what happens to the runs of the journal, those of supervisors too, is read
-    beside them. All methods are plain calls, for any thread, with or without an event loop.
+    `SharedMemoryPool()` is private to this process and ends with it. `SharedMemoryPool("runs.db")` is
+    durable and shared with every process that opens the same file. Insights of agents are notes on the
+    board with the name of the pool; readers also see the events of all runs in the journal, including
+    those of supervisors. All methods are synchronous and can be called from any thread.
     """
 
     @checks.keywords_checked
@@ -59,14 +59,14 @@ class SharedMemoryPool:
         self._is_ours = journal is None or isinstance(journal, (str, os.PathLike))
         self.clock = SystemClock()
         self.requests = PoolRequests(self.journal, self.clock, self._notices)
-        #: where tasks are done that must be stopped before the journal is closed
+        #: executions in this process, which must stop before the journal is closed
         self.executions: WeakSet[Execution] = WeakSet()
         self.is_closed = False
         self.board = Board(self.journal, self.clock, name, author=LEADER, role=LEADER, run=ALL_RUNS)
 
     @classmethod
     def of(cls, boss: Supervisor, *, name: str = "pool") -> Self:
-        """A pool on a supervisor's journal: the events of its runs can be read here."""
+        """A pool on the journal of a supervisor, which also shows the events of its runs."""
         return cls(boss.journal, name=name)
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class SharedMemoryPool:
 
     @cached_property
     def gateway(self) -> ModelGateway:
-        """The gateway through which all agents of this pool call models, so that they share its limits."""
+        """The gateway for the model calls of all agents of this pool, so that they share rate limits."""
         return ModelGateway()
 
     # insights
@@ -83,14 +83,14 @@ class SharedMemoryPool:
     async def write_insight(self, insight: Mapping[str, Any]) -> str:
         """Store an insight; returns its id once a crash cannot lose it.
 
-        It is a dict of `content`, `agent_id`, `tags`, `segment`, `importance`, `metadata` and
-        `timestamp`; all but the content may be left out. An insight in the segment results or errors
-        whose metadata name a `request_id` and a `task_id` of a pool is the result of that task, as if its
-        author had done it here. It is refused if another worker has the task or has done it.
+        An insight is a dict with the keys `content`, `agent_id`, `tags`, `segment`, `importance`,
+        `metadata` and `timestamp`; only the content is required. An insight in the segment `results` or
+        `errors` whose metadata contain a `request_id` and a `task_id` of a pool is recorded as the outcome
+        of that task. It is refused if another worker is doing the task or has done it.
         """
         written = InsightWriting(insight)
         if written.is_report and written.request:
-            with suppress(UnknownRun):  # what nobody here has ever asked for is only spoken of
+            with suppress(UnknownRun):  # an insight about an unknown request is a normal note
                 if told := await self._report(written):
                     return told
         note = await self._signed(written.author).post(
@@ -113,8 +113,8 @@ class SharedMemoryPool:
     ) -> list[dict[str, Any]]:
         """The insights that pass all filters, newest or most important first.
 
-        `exclude_own` leaves out those of `agent_id`. `match` says whether one of the tags is enough, or
-        all must be there. Nothing is cut unless there is a `limit`.
+        `exclude_own` leaves out the insights of `agent_id`. `match` says whether an insight needs one of
+        the tags or all of them. All insights are returned unless there is a `limit`.
         """
         if filters.get("exclude_own") and not agent_id:
             raise UsageError("exclude_own=True needs agent_id: say whose own insights are left out")
@@ -124,7 +124,7 @@ class SharedMemoryPool:
 
     @blocking
     async def read_all(self) -> list[dict[str, Any]]:
-        """All insights, the oldest first."""
+        """All insights, oldest first."""
         notes = await self.board.matching(NoteQuery(limit=EVERYTHING))
         return [insight_of(note) for note in sorted(notes, key=lambda note: (note.at, note.seq))]
 
@@ -135,11 +135,11 @@ class SharedMemoryPool:
         timeout: Duration | None = None,
         **filters: Unpack[NoteFilters],
     ) -> Iterator[dict[str, Any]]:
-        """Yield insights as they come: first the existing ones, unless `from_now`.
+        """Yield insights as they are written, starting with the existing ones unless `from_now` is set.
 
-        Ends when none has come for `timeout`, or when the pool is closed; else never.
+        Ends when no insight has come for `timeout`, or when the pool is closed; otherwise never.
         """
-        note_query(filters)  # refuses what is none now, not with the first insight
+        note_query(filters)  # raises for faulty filters now, not at the first insight
         longest = checks.duration_or_none(timeout, "timeout")
         return self._follow(self.board.follow(from_now=from_now, **filters), longest)
 
@@ -163,7 +163,7 @@ class SharedMemoryPool:
     async def write_block(
         self, label: str, value: object, *, expect: int | None = None, agent_id: str = ""
     ) -> dict[str, Any]:
-        """Write the next version of a block; with `expect`, only if that is the newest so far."""
+        """Write the next version of a block; with `expect`, only if that is the newest version."""
         name = checks.name(label, "label")
         return block_of(await self._signed(agent_id).write(name, value, expect=expect))
 
@@ -179,21 +179,21 @@ class SharedMemoryPool:
     async def update_block(
         self, label: str, change: Callable[[Any], object], *, agent_id: str = ""
     ) -> dict[str, Any]:
-        """Write what `change` makes of the newest value, None if there is none. No update is lost.
+        """Apply `change` to the newest value, None if there is none, and write the result. No update is lost.
 
-        It may be called several times, and must not use the pool.
+        `change` may be called several times, and must not use the pool.
         """
         if not callable(change):
             raise UsageError("change must be a function from the old value to the new one")
         return block_of(await self._signed(agent_id).update(checks.name(label, "label"), change))
 
-    # ending
+    # closing
 
     @blocking
     async def close(self) -> None:
-        """Stop the work in this process, and close the journal if it was opened here.
+        """Stop the work in this process, and close the journal if the pool opened it.
 
-        Others continue what was begun, from its finished steps.
+        Other processes can continue the tasks from their finished steps.
         """
         self.is_closed = True
         for execution in list(self.executions):
@@ -209,14 +209,14 @@ class SharedMemoryPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # how it is done
+    # implementation
 
     async def _report(self, written: InsightWriting) -> str:
-        """Take what somebody says came of a task; returns the insight's id, none if it is doing it here."""
+        """Record the reported outcome of a task; returns the insight's id, empty if its author is doing the task."""
         view = await self.requests.view(written.request)
         holder = view.holders.get(written.task)
         if holder is not None and holder.worker == written.author:
-            return ""  # a word beside its work, whose result counts
+            return ""  # only a note: the author is doing the task, and the result of its attempt counts
         outcome, ids = written.outcome, [""]
         if isinstance(outcome, Done):
             outcome = Done(await store_value(outcome.value, self.journal.blobs))
@@ -240,7 +240,7 @@ class SharedMemoryPool:
 
 
 def pool_of(pool: object) -> SharedMemoryPool:
-    """The pool that an agent was given. Raises `UsageError` for what is none."""
+    """The pool argument of an agent. Raises `UsageError` if it is not a pool."""
     if not isinstance(pool, SharedMemoryPool):
         raise UsageError(f"pool={repr_of(pool)} is not a SharedMemoryPool")
     return pool

@@ -1,4 +1,4 @@
-"""The supervisor of a pool: divides requests, deals with failures, puts results together."""
+"""The supervisor agent of a pool: divides requests, reassigns failed tasks, combines results."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from chargehand.runtime.command_inbox import why_closed
 
 log = logging.getLogger("chargehand.pool")
 
-#: importance of a note about two that got in each other's way
+#: importance of a note about a conflict
 CONFLICT = 0.9
 CONFLICT_HAS = ("id", "kind", "request_id", "tasks", "kept_task", "resolution")
 
@@ -63,7 +63,7 @@ class SupervisorAgent:
     def __repr__(self) -> str:
         return f"<supervisor agent {self.agent_id!r}>"
 
-    # giving out
+    # delegating
 
     @checks.keywords_checked
     @blocking
@@ -78,12 +78,12 @@ class SupervisorAgent:
         priority: int = 0,
         instruction: str = "",
     ) -> list[dict[str, Any]]:
-        """Divide a request into tasks and give each to a worker; they are durable when this returns.
+        """Divide a request into tasks and assign each to a worker; the tasks are durable when this returns.
 
-        The model divides it into `num_tasks` tasks, or into one per worker. `tasks` are used unchanged
-        instead, and may need each other. Workers get tasks in turn, in proportion to their capacity;
-        `balance="least_busy"` counts the open tasks of each worker. A larger `priority` goes first,
-        over all requests.
+        The model divides the request into `num_tasks` tasks, or into one per worker. Alternatively,
+        `tasks` are used unchanged, and may depend on each other. Workers get tasks in turn, in proportion
+        to their capacity; `balance="least_busy"` considers the open tasks of each worker. Tasks with a
+        larger `priority` go first, across all requests.
         """
         if tasks is not None:
             checks.instance(tasks, "tasks", Sequence)
@@ -116,9 +116,9 @@ class SupervisorAgent:
 
     @blocking
     async def reassign_task(self, task: Mapping[str, Any], new_worker: str) -> dict[str, Any]:
-        """Give a task that failed, or that no worker has begun, to another worker; returns the task.
+        """Give a task that failed, or that no worker is doing, to another worker; returns the task.
 
-        Raises `TaskTaken`, which names the worker, if a living worker is doing the task or it is done.
+        Raises `TaskTaken`, which names the worker, if a live worker is doing the task or the task is done.
         """
         request, name = plain_dicts.named_in(task)
         worker = checks.name(new_worker, "new_worker")
@@ -132,7 +132,7 @@ class SupervisorAgent:
         view = await self.pool.requests.view(request)
         return plain_dicts.task_form(view, view.node(name))
 
-    # looking
+    # monitoring
 
     @blocking
     async def get_tasks(self, request_id: str) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ class SupervisorAgent:
 
     @blocking
     async def check_failures(self, request_id: str) -> list[dict[str, Any]]:
-        """The tasks that failed and have not been given to another; `metadata` has their `task_id`."""
+        """The tasks that failed and have not been reassigned; `metadata` contains their `task_id`."""
         view = await self._looked_after(request_id)
         return [
             plain_dicts.failure_form(view, node)
@@ -158,8 +158,8 @@ class SupervisorAgent:
     async def aggregate_results(self, request_id: str) -> dict[str, Any]:
         """Compose one answer from the finished tasks, with gaps and contradictions.
 
-        May be called at any time and does not wait for slow tasks. If no more tasks have finished since
-        the last call, the model is not called again.
+        Can be called at any time and does not wait for slow tasks. The model is called again only if
+        more tasks have finished since the last call.
         """
         view = await self._looked_after(request_id)
         return await answer_form(view, self.pool, self._resources, self.agent_id)
@@ -168,7 +168,7 @@ class SupervisorAgent:
 
     @blocking
     async def answer(self, question_id: str, text: str) -> None:
-        """Answer what a worker has asked about its task. Raises `UnknownQuestion` if it is not open."""
+        """Answer a question of a worker about its task. Raises `UnknownQuestion` if the question is not open."""
         request, _, rest = checks.name(question_id, "question_id").partition(":")
         task = rest.rpartition(":")[0]
         view = await self.pool.requests.view(request)
@@ -185,7 +185,7 @@ class SupervisorAgent:
         )
         move = await self.pool.requests.decide(request, telling(answered))
         if not move.events:
-            raise await why_closed(self.pool.journal, question_id)  # another was faster
+            raise await why_closed(self.pool.journal, question_id)  # another answer was faster
 
     @blocking
     async def close(self, request_id: str, reason: str = "closed by its supervisor") -> str:
@@ -198,12 +198,12 @@ class SupervisorAgent:
 
     @blocking
     async def apply_resolution(self, conflict: Mapping[str, Any]) -> str:
-        """Apply a resolution that the coordinator found, and store a note of it; returns the id of the note.
+        """Apply a resolution from the coordinator, and store a note about it; returns the id of the note.
 
-        Of the same work that was given out twice, what is not done yet is taken out of the plan. Of results
-        that contradict each other, those that do not stand are left out of the answer, and named there as
-        refused. Blocks with two writers stay as they are: the note says whose they are. With it the
-        conflict is settled; settled again, it is the same note.
+        If work was assigned twice, the unfinished duplicates are removed from the plan. If results
+        contradict each other, the answer leaves out all but the kept result, and lists the others as
+        refused. Blocks with two writers do not change: the note says who keeps them. The note settles the
+        conflict; settling it again returns the same note.
         """
         _check_conflict(conflict)
         removed = await self._resolve(conflict)
@@ -224,19 +224,20 @@ class SupervisorAgent:
             at=self.pool.clock.now(),
         )
         board = self.pool.name
-        once = Key(stream_of(board), f"settles {id_}", id_)  # of two at once, one note is kept
+        # Of two concurrent calls, only one stores a note.
+        once = Key(stream_of(board), f"settles {id_}", id_)
         entry = await self.pool.journal.boards.append(board, note, key=once)
         return f"{stream_of(board)}#{entry.seq}"
 
-    # how it is done
+    # implementation
 
     async def _looked_after(self, request: str) -> PoolRun:
-        """The request as it stands, once all that can go on by itself has."""
+        """The current state of a request, after applying everything that is due."""
         await self.pool.requests.look_after(request)
         return await self.pool.requests.view(request)
 
     async def _resolve(self, conflict: Mapping[str, Any]) -> list[str]:
-        """Take out of the plan what was given out twice; returns the tasks."""
+        """Remove duplicate tasks from the plan; returns their ids."""
         if conflict["kind"] != "double_assignment" or len(conflict["tasks"]) < 2:
             return []
         removed: list[str] = []

@@ -1,4 +1,4 @@
-"""The worker of a pool: takes tasks that are meant for it, does them, and tells what came of it."""
+"""The worker of a pool: takes tasks that are assigned to it, does them and returns the results."""
 
 import asyncio
 import copy
@@ -38,7 +38,7 @@ log = logging.getLogger("chargehand.pool")
 DESCRIPTION = "Does one task of a request"
 #: characters of a failure in the log
 LONGEST = 300
-#: seconds after which a worker that serves looks whether somebody has died
+#: seconds between checks for dead processes while a worker waits
 LOOK = 1.0
 
 
@@ -84,7 +84,8 @@ class WorkerAgent:
     ) -> list[dict[str, Any]]:
         """The tasks that are waiting for this worker, of one request or of all, most urgent first.
 
-        With `lost`, also tasks that another worker had begun and can no longer finish, whichever worker they were assigned to.
+        With `lost`, also tasks that another worker started and cannot finish any more, whoever they are
+        assigned to.
         """
         requests = self.pool.requests
         names = [view.request for view in await self._views(request_id)]
@@ -104,23 +105,21 @@ class WorkerAgent:
     async def execute_task(self, task: Mapping[str, Any]) -> dict[str, Any]:
         """Do a task and return its result, as a dict with its `status`: completed, failed, …
 
-        A failure is not raised: it is stored, and the supervisor agent decides about the task. Raises
-        `TaskTaken` if another worker is doing the task or has done it.
+        A failure of the task is not raised but stored, and the supervisor agent decides about the task.
+        Raises `TaskTaken` if another worker is doing the task or has done it.
         """
         request, name = named_in(task)
         return await self._form(request, name, await self._at_work().do(request, name))
 
     @blocking
     async def execute_next(self, request_id: str = "") -> dict[str, Any] | None:
-        """Do the most urgent task that waits for this worker or one of its skills, of one request or of all.
+        """Do the most urgent task for this worker or one of its skills, of one request or of all requests.
 
-        Returns what came of it, or None if there is none now. Of many that call this at once, each gets
-        another task.
+        Returns the result, or None if there is no task now. Concurrent callers get different tasks.
         """
         requests = self.pool.requests
-        if (
-            request_id
-        ):  # nothing else to compare it with: the claim itself looks what is most urgent
+        # With one request there is nothing to compare: the claim itself picks its most urgent task.
+        if request_id:
             await requests.take_letters(request_id)
             only = await self._at_work().do_next(request_id, self._names)
             return None if only is None else await self._form(request_id, *only)
@@ -133,8 +132,8 @@ class WorkerAgent:
                 done := await self._at_work().do_next(view.request, self._names, least)
             ) is not None:
                 return await self._form(view.request, *done)
-            views = await requests.open()  # somebody was faster
-        for view in views:  # unless somebody is gone who had a task, or one is tried again
+            views = await requests.open()  # another worker was faster
+        for view in views:  # a dead process may have had a task, or a retry may be due
             if (done := await self._at_work().do_next(view.request, self._names)) is not None:
                 return await self._form(view.request, *done)
         return None
@@ -146,10 +145,10 @@ class WorkerAgent:
         on_result: Callable[[dict[str, Any]], object] | None = None,
         idle: Duration | None = None,
     ) -> int:
-        """Do the tasks that are waiting for this worker and those to come; returns how many it did.
+        """Do the waiting and future tasks for this worker; returns how many it did.
 
-        Ends when the request has ended, when nothing has come for as long as `idle` says, or when the
-        pool is closed; without any of these, never. `on_result` is called for each task, in this thread.
+        Ends when the request has ended, when no task has come for `idle`, or when the pool is closed;
+        otherwise never. `on_result` is called for each result, in this thread.
         """
         longest = checks.duration_or_none(idle, "idle", may_be_zero=True)
         count, last = 0, time.monotonic()
@@ -174,7 +173,7 @@ class WorkerAgent:
     ) -> bool:
         """Whether more tasks may come, within `left` seconds or at any time.
 
-        Without `waits`, False if the request can only continue after an answer or a decision.
+        Without `waits`, False if the request cannot continue without an answer or a decision.
         """
         clock, signal = asyncio.get_running_loop().time, self.pool.journal.boards.signal
         began = clock()
@@ -191,7 +190,7 @@ class WorkerAgent:
             if left is not None and waited >= left:
                 return False
             if waited >= LOOK:
-                return True  # somebody who had a task may have died
+                return True  # a process that had a task may have died
             dues = [due for view in views if (due := view.due_at) is not None]
             due_in = [(due - self.pool.clock.now()).total_seconds() for due in dues]
             patience = min([LOOK, *due_in, *([] if left is None else [left - waited])])
@@ -244,14 +243,14 @@ class WorkerAgent:
         return form
 
     def _way_out(self, question: str) -> str:
-        """What answers a question: a command, or a call in the program that has the pool in memory."""
+        """How to answer a question: a shell command, or a Python call if the pool is in memory."""
         journal = str(getattr(self.pool.journal, "path", ""))
         words = ["chargehand", "answer", question, "TEXT", "--journal", journal]
         call = f"SupervisorAgent(None, pool).answer({question!r}, 'TEXT')"
         return shlex.join(words) if journal else call
 
     async def _told(self, ended: PoolAttemptEnded) -> dict[str, Any]:
-        """What came of it: a status, and a result or an error."""
+        """The status, the result and the error of an attempt, for its dict."""
         outcome = ended.outcome
         if not ended.is_accepted:
             why = outcome.reason if isinstance(outcome, Cancelled) else ""
@@ -276,7 +275,7 @@ class WorkerAgent:
         tools: Sequence[Tool],
         instructions: str,
     ) -> Member:
-        """Who does the tasks, under the name of the agent."""
+        """The worker that does the tasks, under the name of the agent."""
         if work is None:
             thinking = Worker(
                 self.agent_id,

@@ -1,4 +1,4 @@
-"""The whole pattern in one call: divide, work in threads at once, watch, put together."""
+"""The whole pool in one call: divides a request, runs workers in threads, combines the results."""
 
 import logging
 import threading
@@ -28,7 +28,7 @@ from chargehand.roles.roster import Member
 log = logging.getLogger("chargehand.pool")
 
 OUT_OF_TIME = "out of time"
-#: times that progress is told of one request, at most about
+#: approximate maximum of progress reports per request
 TELLINGS = 200
 
 
@@ -48,17 +48,17 @@ def supervisor_worker_workflow(
     attempts: int = 3,
     timeout: Duration | None = None,
 ) -> dict[str, Any]:
-    """Run a request on a number of workers, each in a thread of its own, and return everything about it.
+    """Run a request on a number of workers, each in its own thread, and return all results.
 
-    Returns when nothing is left to do for the request. It waits for tasks that need others and for
-    retries: a failed task goes to the next worker, up to `attempts` tries in all. It does not wait for
-    answers to workers' questions longer than there is other work; open ones are in `questions`.
+    Returns when no more work is possible. A failed task goes to the next worker, up to `attempts` tries
+    in all. Open questions of workers are waited for only while other work is left; they are returned in
+    `questions`.
 
-    The dict has `request_id`, `pool`, `tasks`, `results`, `failures`, `questions`, `progress` and
-    `final_result`. `on_result` gets each attempt when it ends, `on_progress` the overall progress, up to
-    a few hundred times; both are called one at a time. After `timeout` it stops waiting: the finished
-    tasks are the result, and the rest is named as missing. `work` is what the workers do instead of
-    calling the model of `worker_config`.
+    The dict has the keys `request_id`, `pool`, `tasks`, `results`, `failures`, `questions`, `progress`,
+    `final_result`, `gaps`, `contradictions` and `confidence`. `on_result` gets the result of each attempt,
+    `on_progress` the overall progress, up to a few hundred times; calls of both never overlap. After
+    `timeout`, the request is closed: the finished tasks are the result, and all others are gaps. `work` is
+    what the workers do instead of calling the model of `worker_config`.
     """
     longest = checks.duration_or_none(timeout, "timeout", may_be_zero=True)
     if config is None:
@@ -77,7 +77,7 @@ def supervisor_worker_workflow(
 
 
 class _Listener:
-    """Calls the functions that want to hear of results, one call at a time, whichever thread it comes from."""
+    """Calls `on_result` and `on_progress`, one call at a time, from any thread."""
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class _Listener:
         self._on_result = on_result
         self._on_progress = on_progress
         self._lock = threading.Lock()
-        #: results since progress was last told
+        #: results since the last progress report
         self._unheard = 0
 
     def hear(self, result: dict[str, Any], coordinator: CoordinatorAgent, every: int) -> None:
-        """Tell of a result, and after `every` so many of the progress."""
+        """Report a result, and also the progress after every `every` results."""
         request = result["request_id"]
         with self._lock:
             self._call(request, self._on_result, lambda: result)
@@ -102,7 +102,7 @@ class _Listener:
         self.tell(request, coordinator, every)
 
     def tell(self, request: str, coordinator: CoordinatorAgent, every: int = 1) -> None:
-        """Tell of the progress, if there were so many results since the last time."""
+        """Report the progress if at least `every` results have come since the last report."""
         with self._lock:
             if self._unheard >= every:
                 self._unheard = 0
@@ -126,7 +126,7 @@ class _Listener:
 
 
 class _Crew:
-    """The agents of one call."""
+    """The agents of one `supervisor_worker_workflow` call."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class _Crew:
         self._coordinator = CoordinatorAgent(config, pool)
         self._names = [f"worker_{number}" for number in range(1, size + 1)]
         self._workers = [WorkerAgent(worker_config, pool, name, work=work) for name in self._names]
-        #: of threads: no failures of tasks, but of what keeps them
+        #: errors of worker threads, such as an unusable journal; failures of tasks are not errors
         self._errors: list[Exception] = []
 
     def do(
@@ -157,7 +157,7 @@ class _Crew:
         made = self._supervisor.delegate(request, self._names, num_tasks, tasks=tasks)
         request_id, every = made[0]["request_id"], max(1, len(made) // TELLINGS)
         ends_at = None if timeout is None else time.monotonic() + timeout.total_seconds()
-        # Once more if there is something to do again for a worker that had left.
+        # Repeat if there is new work for a worker whose thread has already ended.
         while self._worked(request_id, listener, every, ends_at) and not self._errors:
             if not wait(self._view(request_id)).goes_on(self._names):
                 break
@@ -171,7 +171,7 @@ class _Crew:
     def _worked(
         self, request_id: str, listener: _Listener, every: int, ends_at: float | None
     ) -> bool:
-        """Have all workers at it, each in its thread; False if they were not ready in time."""
+        """Run all workers, each in its thread; returns False if they did not finish in time."""
         threads = [
             threading.Thread(
                 target=self._work,
@@ -188,7 +188,7 @@ class _Crew:
         return not any(thread.is_alive() for thread in threads)
 
     def _work(self, worker: WorkerAgent, request_id: str, listener: _Listener, every: int) -> None:
-        """Do all that is meant for this worker, until nothing more will come."""
+        """Do all tasks for this worker until no more can come."""
         try:
             while True:
                 result = worker.execute_next(request_id)
@@ -197,11 +197,11 @@ class _Crew:
                     listener.hear(result, self._coordinator, every)
                 elif not wait(worker.has_more(request_id, waits=False)):
                     return
-        except Exception as error:  # noqa: BLE001 - raised again where somebody waits for it
+        except Exception as error:  # noqa: BLE001 - raised again in `do`
             self._errors.append(error)
 
     def _reassign(self, result: dict[str, Any], worker: str) -> None:
-        """Give a task that failed to the next worker, unless that was tried often enough or is pointless."""
+        """Give a failed task to the next worker, unless it has had all its tries or its failure is final."""
         if result["status"] != "failed" or result["attempt"] >= self._attempts:
             return
         if ErrorClass(result["class"]).is_final:

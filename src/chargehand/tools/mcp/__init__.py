@@ -1,4 +1,4 @@
-"""Servers of the Model Context Protocol, and their tools."""
+"""Tools of MCP (Model Context Protocol) servers."""
 
 from chargehand.tools.mcp.server import McpServer, mcp_server
 from chargehand.tools.mcp.server_settings import Restarts, ServerTimeouts

@@ -1,7 +1,7 @@
-"""The tools that a server lists, and which of their definitions were approved.
+"""The tools that a server lists, and which of their definitions are approved.
 
-A definition is what a model reads: a server that changes it later could tell the model anything.
-So a changed one is never shown, and its tool is not called, before it is approved anew.
+A model reads the definition of a tool, so a server that changes a definition later could inject
+any text. A changed definition is never shown, and its tool is disabled, until a person approves it.
 """
 
 import hashlib
@@ -16,22 +16,22 @@ from chargehand.facts.events import Effect
 from chargehand.facts.value import canonical
 
 LONGEST_NAME = 64
-#: bytes of a definition: a model is sent it with every request
+#: bytes of a definition, which is sent to the model with every request
 LARGEST = 64 * 1024
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """One tool as its server describes it."""
+    """A tool, as its server describes it."""
 
     name: str
     description: str
     schema: dict[str, Any]
-    #: what its annotations say of it, which may be a lie
+    #: the effect according to its annotations, which may be false
     hinted: Effect = Effect.ONCE
 
     @property
     def pin(self) -> str:
-        """The hash of all that a model is shown of it."""
+        """The hash of everything that a model sees of the tool."""
         return hashlib.sha256(self._canonical).hexdigest()
 
     @property
@@ -51,9 +51,10 @@ class Definition(Struct, frozen=True, kw_only=True):
 
 
 class ApprovedTools:
-    """Definitions as listed last, and pins of the approved ones.
+    """The definitions in the last listing, and the pins (hashes) of the approved definitions.
 
-    With pins of the caller's, a tool without one is not approved; else what is listed first is.
+    If the caller gives pins, only tools with a pin are approved; otherwise the first listed definition of
+    each tool is approved.
     """
 
     def __init__(self, pins: Mapping[str, str] | None = None) -> None:
@@ -68,14 +69,14 @@ class ApprovedTools:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tools that there are."""
+        """The names of all listed tools."""
         return tuple(self._listed)
 
     @property
     def shown(self) -> list[Definition]:
-        """What a model may read of the tools that there are: approved definitions only.
+        """The definitions that a model may read, for all listed tools with a pin.
 
-        A changed tool has its old one, or one of ours if only its pin is known.
+        For a changed tool, this is the approved definition, or a placeholder if only its pin is known.
         """
         return [
             self._approved.get(name) or _withheld(name)
@@ -85,12 +86,12 @@ class ApprovedTools:
 
     @property
     def refusals(self) -> dict[str, str]:
-        """The tools that may not be called, and why."""
+        """The tools that may not be called, with the reasons."""
         told = {name: self.refusal(name) for name in [*self._listed, *self._pins]}
         return {name: why for name, why in told.items() if why is not None}
 
     def take(self, listing: Iterable[Definition]) -> None:
-        """Remember a listing; of two tools of one name, the first."""
+        """Store a listing; of two tools with the same name, the first counts."""
         listed: dict[str, Definition] = {}
         for each in listing:
             listed.setdefault(each.name, each)
@@ -101,7 +102,7 @@ class ApprovedTools:
                 self._approved[name] = each
 
     def refusal(self, name: str) -> str | None:
-        """Why this tool may not be called; None: it may."""
+        """Why this tool may not be called; None if it may."""
         listed, pin = self._listed.get(name), self._pins.get(name)
         if listed is None:
             return "its server does not list it any more"
@@ -116,7 +117,7 @@ class ApprovedTools:
         return f"its {what} changed since it was approved (pin {pin[:12]}…, now {listed.pin[:12]}…)"
 
     def approve(self, name: str) -> str:
-        """Take this tool's definition as it is now; returns its pin."""
+        """Approve the current definition of this tool; returns its pin."""
         listed = self._listed.get(name)
         if listed is None:
             there = ", ".join(self._listed) or "none"
@@ -139,10 +140,10 @@ def _withheld(name: str) -> Definition:
 
 
 def spellings(names: Iterable[str], prefix: str) -> dict[str, str]:
-    """A name that all providers take for each of a server's names, no two the same."""
+    """Unique tool names that all model providers accept, by the server's own names."""
     wanted = {name: _spelt(f"{prefix}{name}") for name in names}
     found: dict[str, str] = {}
-    # Names that need no change keep theirs, whatever others would be changed to.
+    # Names that need no change come first, so that no changed name takes theirs.
     for name in sorted(wanted, key=lambda name: wanted[name] != f"{prefix}{name}"):
         spelt, mark = wanted[name], name
         while spelt in found.values():

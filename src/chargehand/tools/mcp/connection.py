@@ -1,7 +1,7 @@
-"""One connection to a server, from its start to its end, owned by one task.
+"""One connection to an MCP server, from start to end, owned by one task.
 
-The protocol's session and its transports open cancel scopes, which must be closed by the task that
-opened them. So one task opens, serves and closes; callers hand it jobs and wait for the answers.
+The protocol's session and its transports open cancel scopes, which the task that opened them must
+close. So one task opens and closes the connection; callers give it jobs and wait for the results.
 """
 
 import asyncio
@@ -39,16 +39,16 @@ from chargehand.tools.mcp.tool_calls import (
 )
 from chargehand.tools.reachable_data import ResourceEntry
 
-#: seconds before a server is asked again to tell of changes
+#: seconds before the next subscription to the changes of a server
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-#: seconds to close all connections as the program ends
+#: seconds to close one connection when the program ends
 CLOSING = 10.0
-#: characters of an address in a message
+#: characters of a URI in a message
 LONGEST_URI = 200
 US = types.Implementation(name="chargehand", version="1")
 
-# What a server does wrong is told to its callers. The package would also print it on standard error
-# of programs that have not set up logging, as often as the server likes.
+# Callers get the errors of a server. Without this handler, the package would also print them to
+# standard error in programs without logging, as often as the server causes them.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 OnListing: TypeAlias = Callable[[Sequence[Definition]], None]
@@ -56,15 +56,15 @@ OnListing: TypeAlias = Callable[[Sequence[Definition]], None]
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A request on its way, and the future that its caller waits for."""
+    """A request in progress, and the future that its caller waits for."""
 
     what: str
     run: Callable[[Client], Awaitable[Any]]
     limit: timedelta
-    #: what the server said, or a `Trouble`
+    #: the response of the server, or a `ServerFailure`
     answer: asyncio.Future[Any]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    #: of the caller, so that its trace goes on in the server
+    #: the caller's context, so that its trace continues in the server
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
 
     def settle(self, answer: Any) -> None:
@@ -73,16 +73,16 @@ class _Job:
 
 
 class ServerConnection:
-    """A connection that is made, used by many at once, and over some day; it does not come back.
+    """One connection, for any number of concurrent callers. Once it has ended, it is never reopened.
 
-    All of it lives on the event loop that it was made on.
+    Use it only on the event loop on which it was created.
     """
 
     def __init__(
         self, address: ServerProgram | ServerEndpoint, terms: ServerSettings, on_listing: OnListing
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        #: by the loop's clock
+        #: when it ended, by the loop's clock
         self.ended_at: float | None = None
         self._address = address
         self._timeouts = terms.timeouts
@@ -101,31 +101,31 @@ class ServerConnection:
         self._changes, self._seen = 1, 0
         self._task: asyncio.Task[None] | None = None
 
-    # What callers may ask
+    # For callers
 
     @property
     def is_over(self) -> bool:
-        """Whether the next call needs another connection."""
+        """Whether the next call needs a new connection."""
         return self._end is not None or self._retirement is not None
 
     @property
     def is_stale(self) -> bool:
-        """Whether the tools may be others than were listed last."""
+        """Whether the tools may have changed since they were listed."""
         return self._changes != self._seen
 
     def start(self, delay: float, on_gone: Callable[["ServerConnection"], None]) -> None:
-        """Begin to connect, after so many seconds; `on_gone` hears when nothing of it is left."""
+        """Start to connect, after `delay` seconds; `on_gone` is called when the connection is fully closed."""
         self._task = self.loop.create_task(self._live(delay), name="chargehand-mcp")
         _open[self] = os.getpid()
         self._task.add_done_callback(lambda _: _open.pop(self, None))
         self._task.add_done_callback(lambda _: on_gone(self))
 
     async def wait_ready(self) -> ServerFailure | None:
-        """Wait until it can be used; returns why it cannot. Many may wait, and any may leave."""
+        """Wait until the connection is ready; returns the failure if it cannot be. Safe to cancel."""
         return await asyncio.shield(self._ready)
 
     async def relist(self) -> ServerFailure | None:
-        """List the tools anew; those who ask at the same time share one listing."""
+        """List the tools again; concurrent callers share one listing."""
         if self._listing is None or self._listing.done():
             changes = self._changes
             job = self._submit(
@@ -138,7 +138,7 @@ class ServerConnection:
     async def call(
         self, name: str, arguments: Mapping[str, Any], report: Report | None
     ) -> types.CallToolResult | ServerFailure:
-        """Run a tool. To be cancelled takes the request back, and touches no other."""
+        """Call a tool. Cancelling this call cancels the request and no other."""
         job = self._submit(
             f"run {name}",
             lambda client: call_tool(client, name, arguments, report),
@@ -152,13 +152,13 @@ class ServerConnection:
         return answer
 
     async def resources(self) -> list[ResourceEntry] | ServerFailure:
-        """What the server offers to be read."""
+        """The resources that the server offers."""
         job = self._submit("list its resources", list_resources, self._timeouts.listing)
         found: list[ResourceEntry] | ServerFailure = await asyncio.shield(job.answer)
         return found
 
     async def read(self, uri: str) -> str | ServerFailure:
-        """Read a resource. To be cancelled takes the request back, and touches no other."""
+        """Read a resource. Cancelling this call cancels the request and no other."""
         job = self._submit(
             f"read {uri[:LONGEST_URI]}",
             lambda client: read_resource(client, uri),
@@ -172,17 +172,17 @@ class ServerConnection:
         return text
 
     def note_change(self) -> None:
-        """Have the tools listed again before the next call."""
+        """Make the next call list the tools again first."""
         self._changes += 1
 
     def retire(self, trouble: ServerFailure) -> None:
-        """Take no more calls, and end when those on their way are done."""
+        """End once the calls in progress are done; `is_over` is true from now on."""
         self._retirement = self._retirement or trouble
         if not self._open:
             self.end(trouble)
 
     def end(self, trouble: ServerFailure) -> None:
-        """End it now; what is on its way is lost."""
+        """End the connection now; requests in progress are lost."""
         if self._end is None:
             self._end, self.ended_at = trouble, self.loop.time()
         self._over.set()
@@ -190,12 +190,12 @@ class ServerConnection:
             self._scope.cancel()
 
     async def stop(self) -> None:
-        """End it and wait until nothing of it is left."""
+        """End the connection and wait until it is fully closed."""
         self.end(self._diagnosis.ended("was closed"))
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    # What the owner does
+    # In the task that owns the connection
 
     async def _live(self, delay: float) -> None:
         try:
@@ -205,7 +205,7 @@ class ServerConnection:
                 await self._connect_and_serve()
             if self._scope.cancelled_caught and self._end is None:
                 self.end(self._diagnosis.too_slow("connect", self._timeouts.connect))
-        except Exception as error:  # noqa: BLE001 - whatever it is, callers are told
+        except Exception as error:  # noqa: BLE001 - callers get any error
             self.end(self._diagnosis.of(error, "connect"))
         finally:
             self._finish()
@@ -243,7 +243,7 @@ class ServerConnection:
         return "" if self._process is None else self._process.last_words
 
     async def _watch(self, client: Client) -> None:
-        """Have the server tell of changes. Before the version of 2026 it does so unasked."""
+        """Subscribe to changes of the tools. Older protocol versions report changes without a subscription."""
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None:
             return
@@ -251,11 +251,11 @@ class ServerConnection:
         while tools.list_changed:
             try:
                 async with client.listen(tools_list_changed=True) as events:
-                    self.note_change()  # what changed before this moment was told to nobody
+                    self.note_change()  # changes before this moment were not reported
                     async for _ in events:
                         pause = SHORTEST_PAUSE
             except (MCPError, SubscriptionLost, TimeoutError):
-                pass  # proxies cut quiet streams; the changes missed meanwhile are noted above
+                pass  # proxies close idle streams; `note_change` above covers missed changes
             await anyio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -269,10 +269,10 @@ class ServerConnection:
             with job.scope, anyio.fail_after(job.limit.total_seconds()):
                 job.settle(await job.run(client))
         except TimeoutError:
-            # A server that hangs answers nothing else either, which the next listing will show.
+            # A server that hangs answers no other request either; the next listing will detect that.
             self.note_change()
             job.settle(self._diagnosis.too_slow(job.what, job.limit))
-        except Exception as error:  # noqa: BLE001 - whatever it is, its caller is told
+        except Exception as error:  # noqa: BLE001 - the caller gets any error
             self._settle_failed(job, error)
         self._open.discard(job)
         if self._retirement is not None and not self._open:
@@ -301,7 +301,7 @@ class ServerConnection:
         return job
 
     def _finish(self) -> None:
-        """Leave nobody waiting."""
+        """Settle all jobs, so that no caller waits forever."""
         end = self._end or self._diagnosis.ended("was abandoned")
         self._end, self.ended_at = end, self.ended_at or self.loop.time()
         for job in self._open:
@@ -311,15 +311,15 @@ class ServerConnection:
             self._ready.set_result(end)
 
 
-#: connections that were not closed, with the process that opened each: a fork has only its own to close
+#: open connections, with the id of the process that opened each: a fork closes only its own
 _open: dict[ServerConnection, int] = {}
 
 
 @atexit.register
 def _close_all() -> None:
-    """Close what is left as the program ends.
+    """Close the remaining connections when the program ends.
 
-    Connections live on a daemon thread, which just stops; their processes would be left to notice that.
+    Connections run on a daemon thread, which just stops; without this, their processes could stay alive.
     """
     mine = [each for each, pid in list(_open.items()) if pid == os.getpid()]
     closing = [asyncio.run_coroutine_threadsafe(each.stop(), each.loop) for each in mine]

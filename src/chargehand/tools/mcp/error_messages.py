@@ -1,4 +1,4 @@
-"""Error messages: what an exception from a server's connection means."""
+"""Turns exceptions from the connection to an MCP server into error messages and error classes."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ IN_DOUBT = "; whether it took effect is not known"
 
 
 class ErrorMessages:
-    """Of one server, which it names in all that it says."""
+    """Creates the error messages of one server; each contains the name of the server."""
 
     def __init__(self, name: str, last_words: Callable[[], str]) -> None:
         self._server = f"MCP server {name!r}"
@@ -29,7 +29,7 @@ class ErrorMessages:
         return ServerFailure(f"{self._server} {how}")
 
     def lost(self, end: ServerFailure, what: str) -> ServerFailure:
-        """Of a request that was on its way when the connection ended."""
+        """The failure of a request that was in progress when the connection ended."""
         return ServerFailure(f"{end.text}, while it was to {what}{IN_DOUBT}", end.kind)
 
     def too_slow(self, what: str, limit: timedelta) -> ServerFailure:
@@ -37,7 +37,7 @@ class ErrorMessages:
         return ServerFailure(f"{text}{self._last_words()}", "timeout")
 
     def of(self, error: BaseException, what: str) -> ServerFailure:
-        """What this failure means for a request."""
+        """The failure of a request that raised this exception."""
         cause = next((each for each in _causes(error) if isinstance(each, Exception)), error)
         match cause:
             case ToolError():
@@ -77,7 +77,7 @@ class ErrorMessages:
 
 
 def refusal_in(error: types.ErrorData) -> HttpRefusal:
-    """What our HTTP client noted of an error; a server that forges one only harms itself."""
+    """The details that our HTTP client attached to an error; a server that forges them harms only itself."""
     try:
         return msgspec.convert(error.data, HttpRefusal)
     except msgspec.ValidationError:
@@ -85,7 +85,7 @@ def refusal_in(error: types.ErrorData) -> HttpRefusal:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection is of no more use after this."""
+    """Whether the connection is unusable after this error."""
     found = [each.error for each in _causes(error) if isinstance(each, MCPError)]
     return any(each.code == STOOD_IN and refusal_in(each).is_lost for each in found)
 
@@ -97,7 +97,7 @@ def _faults(error: ValidationError) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions inside groups of groups, which is how task groups raise them."""
+    """The exceptions inside nested exception groups, which task groups raise."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             yield from _causes(each)

@@ -1,8 +1,8 @@
-"""A server over streamable HTTP: the client that the protocol's transport sends through.
+"""The HTTP client for MCP servers over streamable HTTP.
 
-That transport gives up the whole connection, calls of others included, when one request cannot be
-sent, and tells nothing of a status but that it was an error. So this client answers in the place
-of a server that cannot be reached or refuses, with an error of the protocol that says which.
+The transport of the `mcp` package drops the whole connection, with all other calls, when one request
+cannot be sent, and hides the status of an error response. So if a server cannot be reached or refuses a
+request, this client creates the response itself: a protocol error that contains the reason.
 """
 
 import time
@@ -20,22 +20,22 @@ from chargehand.tools.mcp.input_limits import MOST_BYTES, Flooded, InputSource, 
 from chargehand.tools.mcp.server_failure import brief_words
 from chargehand.tools.mcp.server_settings import ServerEndpoint, ServerTimeouts
 
-#: seconds for messages that nobody waits for; they are sent one by one, before the next request
+#: seconds to send a message that has no response; the next request waits for it
 COURTESY = 5.0
-#: seconds that the answer to a request may last longer than its caller waits
+#: seconds that a response may take longer than its caller waits
 SPARE = 10.0
-#: our own error code, out of the range that the protocol leaves to implementations
+#: our own error code, from the range that the protocol reserves for implementations
 STOOD_IN = -32011
 _KINDS = {401: "denied", 403: "denied", 407: "denied", 408: "timeout", 429: "resource"}
 _LASTING = "subscriptions/listen"
 
 
 class HttpRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why there is no answer; travels as the data of a protocol error."""
+    """Why there is no response; sent as the data of a protocol error."""
 
     kind: str
     retry_after: float | None = None
-    #: the connection is of no more use
+    #: the connection is unusable
     is_lost: bool = False
 
 
@@ -43,7 +43,7 @@ class HttpRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
 async def http_streams(
     endpoint: ServerEndpoint, timeouts: ServerTimeouts, meter: Meter
 ) -> AsyncIterator[tuple[InputSource, Any]]:
-    """The server's messages and ours, for as long as they are used."""
+    """Open the streams to and from a server; the connection is closed on exit."""
     async with (
         GuardedClient(endpoint, timeouts, meter) as client,
         streamable_http_client(
@@ -54,12 +54,12 @@ async def http_streams(
 
 
 class GuardedClient(httpx2.AsyncClient):
-    """Bounds what comes in and how long it may take, and lets no failure but cancellation out."""
+    """Limits the size and the duration of responses, and turns connection errors into protocol errors."""
 
     def __init__(self, endpoint: ServerEndpoint, timeouts: ServerTimeouts, meter: Meter) -> None:
         connect = timeouts.connect.total_seconds()
         super().__init__(
-            # Not compressed: a few bytes could unfold to more than there is memory.
+            # Not compressed: a small response could expand to more than the available memory.
             headers={"accept-encoding": "identity"} | dict(endpoint.headers),
             timeout=httpx2.Timeout(None, connect=connect),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
@@ -87,7 +87,7 @@ class GuardedClient(httpx2.AsyncClient):
     async def _explained(
         self, request: httpx2.Request, response: httpx2.Response
     ) -> httpx2.Response:
-        """The same error in the protocol's words: its own, or ours for the status."""
+        """The error response as a protocol error: that of the server, or one made from the status."""
         response.stream = _Bounded(response.stream, self._meter, COURTESY, MOST_BYTES)
         try:
             body = await response.aread()
@@ -102,7 +102,7 @@ class GuardedClient(httpx2.AsyncClient):
 
 
 def _kind_of(request: httpx2.Request) -> tuple[bool, bool]:
-    """Whether this is a call of the protocol, and whether its answer is a stream without an end."""
+    """Whether this is a protocol request, and whether its response is an endless stream."""
     if request.method != "POST":
         return False, request.method == "GET"
     message = msgspec.json.decode(request.content)
@@ -110,7 +110,7 @@ def _kind_of(request: httpx2.Request) -> tuple[bool, bool]:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body that ends with an error if it gets too long or takes too long."""
+    """A response body that raises `StreamError` if it gets too long or takes too long."""
 
     def __init__(self, body: Any, meter: Meter, seconds: float | None, most: int | None) -> None:
         self._body = body
@@ -130,7 +130,7 @@ class _Bounded(httpx2.AsyncByteStream):
             except TimeoutError:
                 raise httpx2.StreamError("its answer did not end in time") from None
             except (httpx2.TransportError, OSError) as error:
-                # The one kind of error that the transport takes to be about this answer only.
+                # The transport treats only this kind of error as one of this response, not of the connection.
                 raise httpx2.StreamError(_unreached(error)) from None
             self._count(len(chunk))
             yield chunk
@@ -156,7 +156,8 @@ def _stand_in(
     request: httpx2.Request, words: str, refusal: HttpRefusal | None = None
 ) -> httpx2.Response:
     if request.method == "DELETE":
-        return httpx2.Response(405, request=request)  # "sessions cannot be ended" ends it quietly
+        # 405 means "sessions cannot be ended", which the transport ignores.
+        return httpx2.Response(405, request=request)
     data = refusal or HttpRefusal("network", is_lost=True)
     error = {"code": STOOD_IN, "message": words, "data": msgspec.to_builtins(data)}
     return httpx2.Response(
@@ -174,7 +175,7 @@ def _unreached(error: Exception) -> str:
 def _refusal(response: httpx2.Response) -> HttpRefusal:
     status = response.status_code
     kind = _KINDS.get(status, "network" if status >= 500 or status == 404 else "logic")
-    # 404 is how a server says that it has forgotten the session.
+    # 404 means that the server has forgotten the session.
     return HttpRefusal(kind, retry_after=_retry_after(response), is_lost=status == 404)
 
 

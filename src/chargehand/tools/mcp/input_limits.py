@@ -1,4 +1,4 @@
-"""Limits on what a server sends, and a filter for messages that have no listener here."""
+"""Limits on what a server sends, and a filter that drops messages that chargehand does not use."""
 
 import contextvars
 import time
@@ -9,7 +9,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification
 
-#: of one message
+#: bytes of one message
 MOST_BYTES = 16 * 1024 * 1024
 MOST_MESSAGES_A_MINUTE = 10_000
 MOST_BYTES_A_MINUTE = 256 * 1024 * 1024
@@ -21,11 +21,11 @@ _HEARD = {CHANGED, PROGRESS, "notifications/cancelled", "notifications/subscript
 
 
 class Flooded(Exception):
-    """A server sends more than anyone could want."""
+    """A server sends too much."""
 
 
 class Meter:
-    """Counts what a server sends, and raises `Flooded` when it is too much for a minute."""
+    """Counts what a server sends, and raises `Flooded` if it is too much within a minute."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()
@@ -45,7 +45,7 @@ class Meter:
 
 
 class InputSource(Protocol):
-    """Where messages come from: what both transports have."""
+    """The stream of incoming messages; both transports implement it."""
 
     async def receive(self) -> SessionMessage | Exception: ...
 
@@ -53,10 +53,10 @@ class InputSource(Protocol):
 
 
 class Incoming:
-    """The messages of a server, in the form that the protocol's session reads them.
+    """The messages of a server, filtered and counted, as the protocol's session reads them.
 
-    Changes are told from here, in the order of the wire and before anybody waits, so that no call
-    can slip in between a change and its discovery.
+    `on_change` is called here, in the order of the messages and without waiting, so no call can start
+    between the arrival of a change and its detection.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Incoming:
         self._meter = meter
         self._on_change = on_change
         self._on_end = on_end
-        #: of the message's sender; the session asks for it
+        #: the context of the last message's sender; the session reads it
         self.last_context: contextvars.Context | None = None
 
     async def receive(self) -> SessionMessage | Exception:
@@ -89,7 +89,7 @@ class Incoming:
             return True
         if message.method == CHANGED:
             self._on_change()
-        # What the session cannot read it would log, as often as the server likes.
+        # The session would log every message that it cannot read, as often as the server sends one.
         return message.method in _HEARD and (message.method != PROGRESS or _is_progress(message))
 
     def __aiter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""A server of the Model Context Protocol, as tools for workers.
+"""An MCP (Model Context Protocol) server, as tools for workers.
 
-Each server has one connection per process. It lives on the background loop, whichever loop or
-thread a call comes from, so there is one process to end, one session, one budget of restarts.
+Each server has one connection per process. The connection runs on the background loop, whichever loop
+or thread a call comes from, so there is one server process, one session and one restart budget.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ log = logging.getLogger("chargehand")
 
 T = TypeVar("T")
 _CONNECTION = "chargehand.tools.mcp.connection"
-#: seconds; a longer wait is said aloud
+#: seconds; a longer wait is logged
 SAID = 1.0
-#: seconds to list resources: planners wait for it, and do without
+#: seconds to list resources; planners wait for the list, and then continue without it
 LISTING = 5.0
-#: the name of the tool for resources
+#: the name of the tool that reads resources
 READER = "read_resource"
 LONGEST_DESCRIPTION = 4_000
-#: at a connection that is of no use, or whose tools change while they are listed
+#: tries to get a usable connection whose tools do not change while they are listed
 MOST_TRIES = 4
 
 
@@ -67,11 +67,11 @@ def mcp_server(
 ) -> "McpServer":
     """An MCP server: a program to start (`command=`) or an address (`url=`).
 
-    Nothing is started or contacted before its tools are asked for. A program gets `PATH`,
+    Nothing is started or contacted before the first request for its tools. A program gets `PATH`,
     `HOME` and `LANG` of the environment, and the variables in `env`. `prefix` is put before the
-    names of its tools; `pins` are the approved definitions; `trust_hints` believes what the
-    server says about the effects of its tools. With `resources`, its resources can be read with a
-    tool `read_resource`, and planners see their names.
+    names of its tools; `pins` contains the hashes of the approved definitions; `trust_hints` accepts the
+    effects that the server declares for its tools. With `resources`, workers can read its resources with
+    the tool `read_resource`, and planners see the names of the resources.
     """
     address = _address(command, url, env, headers, cwd)
     _require_package()
@@ -90,7 +90,7 @@ def mcp_server(
 class McpServer:
     """An MCP server. Any number of workers may use its tools at once, from any event loop.
 
-    It is started when first needed, and restarted when it dies, as often as its restart budget
+    The server is started when first needed, and restarted when it dies, as often as its restart budget
     allows. Close it, or use it in `async with`; open servers are closed when the program ends.
     """
 
@@ -105,12 +105,12 @@ class McpServer:
         self._catalog = ApprovedTools(pins)
         self._budget = RestartBudget(terms.restarts)
         self._redactor = address.redactor
-        #: called in threads other than that of the background loop
+        #: never called in the thread of the background loop, because it blocks
         self._resources = FreshMaterial(
             lambda: wait_in_background(self._list_resources()), lists_files=False
         )
         self._link: ServerConnection | None = None
-        #: with those that only finish what they have begun
+        #: all open connections, including those that only finish their calls
         self._links: set[ServerConnection] = set()
         self._is_closed = False
 
@@ -123,7 +123,7 @@ class McpServer:
 
     @property
     def pins(self) -> dict[str, str]:
-        """The hash of each approved definition, by the server's own names.
+        """The hash of each approved definition, by the server's names of the tools.
 
         Store them and pass them as `pins=` to approve these definitions and no others.
         """
@@ -131,11 +131,11 @@ class McpServer:
 
     @property
     def disabled(self) -> dict[str, str]:
-        """The tools that may not be called, by the server's own names, and why."""
+        """The tools that may not be called, by the server's names of the tools, with the reasons."""
         return self._catalog.refusals
 
     async def tools(self) -> list[Tool]:
-        """The tools of the server, listed again. A disabled tool has its approved definition."""
+        """List the tools of the server. A disabled tool has its approved definition."""
         return await _elsewhere(self._tools())
 
     def tools_sync(self) -> list[Tool]:
@@ -165,7 +165,7 @@ class McpServer:
     # On the caller's loop
 
     def _tool(self, definition: Definition, shown: str) -> Tool:
-        # Here, because it brings Pydantic along.
+        # Imported here because it imports Pydantic.
         from chargehand.tools.tool_arguments import SchemaArguments
 
         async def call(context: ToolContext, /, **arguments: Any) -> Any:
@@ -189,7 +189,7 @@ class McpServer:
         )
 
     def _reader(self, taken: Collection[str]) -> Tool:
-        """The tool that reads the server's resources, under a name that none of its own tools has."""
+        """The tool that reads the server's resources, under a name that is not taken."""
         from chargehand.tools.tool_arguments import SchemaArguments
 
         async def read(uri: str) -> str:
@@ -205,7 +205,7 @@ class McpServer:
             description=f"Read a resource of {self.name} by its address.",
             arguments=SchemaArguments(schema, name),
             function=read,
-            effect=Effect.PURE,  # by the protocol, to read changes nothing
+            effect=Effect.PURE,  # in the protocol, reading changes nothing
             timeout=self._terms.timeouts.whole,
             untrusted=True,
             limit=self._terms.limit,
@@ -215,7 +215,7 @@ class McpServer:
         )
 
     def _relay(self, context: ToolContext) -> Callable[[str], None] | None:
-        """How the background loop tells the caller's of progress."""
+        """A function that reports progress from the background loop to the caller's loop."""
         if context.report is None:
             return None
         progress = context.for_thread(asyncio.get_running_loop()).progress
@@ -232,8 +232,8 @@ class McpServer:
         was_listed = self._link is not None
         with self._redacting():
             link = await self._ready()
-            # Asked for, not marked as changed: that would send every call under way back to wait for
-            # a listing, and many who ask at once would keep each other from ever being done.
+            # Listed, not marked as changed: a mark would make every other call wait for a new listing,
+            # and concurrent callers of `tools` could delay each other forever.
             if was_listed and (trouble := await link.relist()) is not None:
                 link.retire(trouble)
             await self._ready()
@@ -272,7 +272,7 @@ class McpServer:
     ) -> Any:
         with self._redacting():
             link = await self._ready()
-            # Here, because it brings the package mcp along, which `_ready` has imported.
+            # Imported here because it imports the package mcp, which `_ready` has already imported.
             from chargehand.tools.mcp.tool_calls import value_of
 
             why = self._catalog.refusal(name)
@@ -288,7 +288,7 @@ class McpServer:
 
     @contextlib.contextmanager
     def _redacting(self) -> Iterator[None]:
-        """Keep the server's secrets out of errors."""
+        """Remove the server's secrets from errors."""
         try:
             yield
         except ToolError as error:
@@ -296,7 +296,7 @@ class McpServer:
             raise ToolError(words, kind=error.kind, retry_after=error.retry_after) from None
 
     async def _ready(self) -> "ServerConnection":
-        """A connection whose tools are known; nothing waits between its return and its use."""
+        """A connection with an up-to-date listing. Use it before the next `await`."""
         if self._link is None:
             await in_thread(import_module, _CONNECTION)  # takes a second the first time
         for _ in range(MOST_TRIES):
@@ -310,7 +310,7 @@ class McpServer:
                 return link
             trouble = await link.relist()
             if trouble is not None:
-                link.retire(trouble)  # it hangs, or is of no use for another reason
+                link.retire(trouble)  # it hangs or is unusable for another reason
         raise ToolError(
             f"MCP server {self.name!r} cannot be kept up with: {trouble}", kind="network"
         )
@@ -320,7 +320,7 @@ class McpServer:
             raise ToolError(f"MCP server {self.name!r} was closed", kind="denied")
         link, loop = self._link, asyncio.get_running_loop()
         if link is not None and link.loop is not loop:
-            link = None  # we are a fork; that one is our parent's
+            link = None  # this process is a fork; the connection belongs to the parent
         if link is not None and not link.is_over:
             return link
         if link is not None:
@@ -352,7 +352,7 @@ class McpServer:
 
 
 async def _elsewhere(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Await something on the background loop. To be cancelled cancels it there."""
+    """Await a coroutine on the background loop. Cancelling this call cancels the coroutine."""
     return await asyncio.wrap_future(run_in_background(coroutine))
 
 

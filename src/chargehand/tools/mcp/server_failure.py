@@ -1,4 +1,4 @@
-"""What went wrong with a server, as a value: many callers may have to be told of the same thing."""
+"""A failure of a server, as a value, because many callers may get the same failure."""
 
 import re
 from datetime import timedelta
@@ -7,16 +7,16 @@ from msgspec import Struct
 
 from chargehand.errors import ToolError
 
-#: of what a server says about its own errors
+#: characters of a server's own error message
 LONGEST_WORDS = 1_000
-#: colours and the like of a terminal
+#: terminal escape sequences, such as colours
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 #: box drawing and block elements, with which a program draws frames around a traceback
 _FRAMES = re.compile(r"[\u2500-\u259f]")
 
 
 class ServerFailure(Struct, frozen=True):
-    """A failure and its class."""
+    """A failure and its error class."""
 
     text: str
     kind: str = "network"
@@ -27,7 +27,7 @@ class ServerFailure(Struct, frozen=True):
 
 
 def last_line(text: str) -> str:
-    """The last line of this output that says something, without the frame around it; empty if none does."""
+    """The last line that contains a letter or digit, without a frame around it; empty if there is none."""
     for line in reversed(_ESCAPES.sub("", text).splitlines()):
         words = brief_words(_FRAMES.sub(" ", line).strip(" \t|+"))
         if any(each.isalnum() for each in words):
@@ -36,6 +36,6 @@ def last_line(text: str) -> str:
 
 
 def brief_words(text: str) -> str:
-    """A server's words on one line, without the end if they are many."""
+    """The text on one line, cut to `LONGEST_WORDS` characters."""
     words = " ".join(text.split())
     return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"

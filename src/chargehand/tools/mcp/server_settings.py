@@ -1,4 +1,4 @@
-"""Where a server is found, and on what terms it is used: secrets, timeouts, restarts."""
+"""The address of an MCP server, and its settings: secrets, timeouts, restarts."""
 
 import os
 import re
@@ -15,16 +15,16 @@ from chargehand.tools.base import LIMIT
 from chargehand.tools.mcp.server_failure import ServerFailure
 from chargehand.tools.redaction import SHORTEST_SECRET, Redactor
 
-#: all that a server's process gets of our environment unless it is given more
+#: the only environment variables that a server's process inherits
 INHERITED = ("PATH", "HOME", "LANG")
-#: before a restart
+#: longest wait before a restart
 LONGEST_BACKOFF = timedelta(seconds=10)
 _SECRET_NAME = re.compile(r"key|token|secret|pass|auth|credential|cookie", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerProgram:
-    """A server that we start, and talk to over its standard input and output."""
+    """A server that chargehand starts, and talks to over its standard input and output."""
 
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -40,12 +40,12 @@ class ServerProgram:
 
     @property
     def server(self) -> str:
-        """None that could be told something: see `destination`."""
+        """Empty: a program is not a known recipient; see `destination`."""
         return ""
 
     @property
     def destination(self) -> None:
-        """Unknown: a program may send what it is given anywhere."""
+        """None, because it is unknown: a program may send its input anywhere."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -59,7 +59,7 @@ class ServerProgram:
 
 @dataclass(frozen=True, slots=True)
 class ServerEndpoint:
-    """A server that others run, and that we reach over streamable HTTP."""
+    """A server that runs elsewhere and is reached over streamable HTTP."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -77,12 +77,12 @@ class ServerEndpoint:
 
     @property
     def server(self) -> str:
-        """Its whole address: two servers on one host are two."""
+        """The whole URL, because one host may have several servers."""
         return self.url
 
     @property
     def destination(self) -> str:
-        """The host that is told what a tool is given."""
+        """The host that gets the arguments of a tool call."""
         return urlsplit(self.url).hostname or ""
 
     @property
@@ -91,7 +91,7 @@ class ServerEndpoint:
 
 
 def _redactor(values: Mapping[str, str]) -> Redactor:
-    """Of the values whose names say that they are secrets; of `Bearer x`, of x as well."""
+    """A redactor for values with names of secrets; for `Bearer x`, also for x."""
     secrets: dict[str, str] = {}
     for name, value in values.items():
         if _SECRET_NAME.search(name):
@@ -103,9 +103,9 @@ def _redactor(values: Mapping[str, str]) -> Redactor:
 class ServerTimeouts:
     """How long a server may take; numbers are seconds."""
 
-    #: from its start until both sides have agreed on a version
+    #: from the start until both sides have agreed on a protocol version
     connect: Span = usually(timedelta(seconds=30))
-    #: to tell all its tools
+    #: to list all tools
     listing: Span = usually(timedelta(seconds=30))
     #: to run one tool
     call: Span = usually(timedelta(seconds=60))
@@ -122,7 +122,7 @@ class ServerTimeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restarts:
-    """Limits restarts: at most `most` in any `window`; each waits twice as long as the one before."""
+    """Limits restarts: at most `most` in any `window`, with exponential backoff."""
 
     most: int = 3
     window: Span = usually(timedelta(minutes=5))
@@ -137,7 +137,7 @@ class Restarts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """On what terms a server is used."""
+    """The settings of a server."""
 
     name: str
     prefix: str = ""
@@ -150,14 +150,14 @@ class ServerSettings:
 
 
 class RestartBudget:
-    """What is left of the restarts of one server. Instants are those of one monotonic clock."""
+    """Counts the restarts of one server. All times are seconds of one monotonic clock."""
 
     def __init__(self, terms: Restarts) -> None:
         self._terms = terms
         self._ends: deque[float] = deque(maxlen=terms.most + 1)
 
     def note_end(self, at: float) -> None:
-        """A connection ended, or was never made."""
+        """Record that a connection ended or could not be made."""
         self._ends.append(at)
 
     def delay(self, now: float) -> float:
@@ -169,7 +169,7 @@ class RestartBudget:
         return min(seconds, LONGEST_BACKOFF.total_seconds())
 
     def refusal(self, now: float, name: str) -> ServerFailure | None:
-        """Why it is not started again for now; None: it may be."""
+        """The failure if the server may not be started now; None if it may."""
         if self._recent(now) <= self._terms.most:
             return None
         window = self._terms.window

@@ -1,4 +1,4 @@
-"""A server as a process of ours: started, spoken to over its pipes, and surely ended."""
+"""An MCP server as a child process: starts it, exchanges messages over its pipes, and always ends it."""
 
 import asyncio
 import contextlib
@@ -22,15 +22,15 @@ from chargehand.tools.mcp.server_failure import brief_words, last_line
 from chargehand.tools.mcp.server_settings import ServerProgram
 
 CHUNK = 64 * 1024
-#: bytes of its last words on standard error that are kept for the report of its end
+#: last bytes of standard error that are kept to explain why it ended
 TAIL = 2_000
-#: seconds to end by itself after its input was closed, and again after SIGTERM
+#: seconds to wait for its exit after its input is closed, and again after SIGTERM
 PATIENCE = 2.0
-#: lines in a row that are no messages: a stray print is forgiven, another protocol is not
+#: consecutive lines that are not messages: a stray print is tolerated, another protocol is not
 MOST_GARBAGE = 100
-#: messages of ours that a server has not read yet
+#: messages to a server that it has not read yet
 MOST_WAITING = 256
-#: our own error code, out of the range that the protocol leaves to implementations
+#: our own error code, from the range that the protocol reserves for implementations
 OVERLONG = -32010
 _ID = re.compile(rb'^\s*\{(?:(?!"result"|"error"|"params").)*?"id"\s*:\s*(\d{1,18})\b', re.DOTALL)
 _HEAD = 512
@@ -43,19 +43,19 @@ Streams: TypeAlias = tuple[
 
 
 class Overlong(Struct, frozen=True):
-    """What is known of a line that was too long to be kept."""
+    """The beginning of a line that was too long to keep."""
 
     head: bytes
 
     @property
     def request(self) -> int | None:
-        """The request that it answers, if it says so before it gets long."""
+        """The id of the request that it answers, if the id is in the beginning of the line."""
         found = _ID.search(self.head)
         return int(found[1]) if found else None
 
 
 class LineReader:
-    """Cuts chunks into lines; of a line that is too long it only tells the beginning."""
+    """Splits chunks into lines; for a line that is too long, yields only its beginning."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -83,7 +83,7 @@ class LineReader:
 
 
 class _Pipes(SubprocessStreamProtocol):
-    """Tells of the process's exit at once, even if something that it started holds its pipes open."""
+    """Detects the exit of the process at once, even if one of its children keeps the pipes open."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=CHUNK, loop=loop)
@@ -95,7 +95,7 @@ class _Pipes(SubprocessStreamProtocol):
 
 
 class StdioChild:
-    """A running process and its pipes."""
+    """A server process and its pipes."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, pipes: _Pipes) -> None:
         self._transport = transport
@@ -116,26 +116,26 @@ class StdioChild:
             stderr=PIPE,
             env=program.environment,
             cwd=program.cwd,
-            start_new_session=True,  # a group of its own, which can be killed as a whole
+            start_new_session=True,  # a process group of its own, which can be killed as a whole
         )
         return cls(transport, pipes)
 
     @property
     def exit_words(self) -> str:
-        """How it ended; nothing while it runs."""
+        """How the process ended; empty while it runs."""
         code = self._transport.get_returncode()
         if code is None:
             return ""
         return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
 
     async def wait_exit(self, seconds: float) -> bool:
-        """Whether it ends within this time."""
+        """Wait for the exit; returns whether the process exits within this time."""
         with anyio.move_on_after(seconds):
             await self._exited.wait()
         return self._exited.is_set()
 
     async def stop(self) -> None:
-        """Ask it to end, then make it, then make whatever it started."""
+        """Close its input, then send SIGTERM, then kill the process and its children."""
         self.input.close()
         if not await self.wait_exit(PATIENCE):
             subreaper.ask(self._process.pid)
@@ -147,7 +147,7 @@ class StdioChild:
 
 
 class ServerProcess:
-    """One run of a server's program, as the two streams of messages that a session needs."""
+    """A started server program, as the two streams of messages that a session needs."""
 
     def __init__(self, program: ServerProgram, meter: Meter) -> None:
         self._program = program
@@ -159,23 +159,23 @@ class ServerProcess:
 
     @property
     def end(self) -> str:
-        """How it ended, as far as that is known, in words that go after its name."""
+        """How it ended, as far as known, as a phrase that follows its name."""
         exit_words = "" if self._child is None else self._child.exit_words
         told = self._reason or (f"ended ({exit_words})" if exit_words else "closed its output")
         return f"{told}{self.last_words}"
 
     @property
     def last_words(self) -> str:
-        """What may explain its silence."""
+        """The output that may explain why it is silent or has ended."""
         garbage = f"; it wrote what is no message: {self._garbage!r}" if self._garbage else ""
         tail = last_line(self._tail.decode(errors="replace"))
         return garbage + (f"; its last words: {tail}" if tail else "")
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[Streams]:
-        """Its messages and ours, for as long as they are used; afterwards no process is left."""
+        """Start the server and open the streams to and from it; on exit, the process is ended."""
         items, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        # With room, so that a server that does not read cannot hold up a caller that takes back a request.
+        # Buffered, so that a server that does not read cannot block a caller that cancels a request.
         write, outgoing = anyio.create_memory_object_stream[SessionMessage](MOST_WAITING)
         with items, read, write, outgoing:
             child = self._child = await StdioChild.start(self._program)
@@ -191,16 +191,16 @@ class ServerProcess:
                     await child.stop()
 
     async def _read_messages(self, child: StdioChild, items: Items) -> None:
-        # The end of these items is how the session learns of the server's end.
+        # The end of this stream tells the session that the server has ended.
         async with items:
             try:
                 await self._pass_on(child, items)
             except Flooded as flooded:
                 self._reason = f"was cut off, because {flooded}"
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return  # the session has left
+                return  # the session has closed the stream
             else:
-                await child.wait_exit(PATIENCE / 2)  # for its exit code
+                await child.wait_exit(PATIENCE / 2)  # to get its exit code
 
     async def _pass_on(self, child: StdioChild, items: Items) -> None:
         lines, strange = LineReader(MOST_BYTES), 0
@@ -221,7 +221,7 @@ class ServerProcess:
             return _refused(line)
         try:
             message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-            self._tail = b""  # what it wrote before it answered was about something else
+            self._tail = b""  # what it wrote before this message concerned something else
             return message
         except ValueError:
             self._garbage = self._garbage or brief_words(line[:200].decode(errors="replace"))
@@ -233,7 +233,7 @@ class ServerProcess:
 
 
 async def _write_messages(child: StdioChild, outgoing: Outgoing) -> None:
-    with contextlib.suppress(ConnectionError):  # it is gone, which the end of its output tells
+    with contextlib.suppress(ConnectionError):  # the process is gone, which the reader notices too
         async for item in outgoing:
             text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
             child.input.write(text.encode() + b"\n")
@@ -241,7 +241,7 @@ async def _write_messages(child: StdioChild, outgoing: Outgoing) -> None:
 
 
 def _refused(line: Overlong) -> SessionMessage | None:
-    """An error in place of an answer that was too long, so that its caller need not wait."""
+    """An error in place of a response that was too long, so that its caller does not wait for it."""
     if line.request is None:
         return None
     error = ErrorData(code=OVERLONG, message=f"its answer is larger than {MOST_BYTES >> 20} MiB")

@@ -1,4 +1,4 @@
-"""Lists the tools and resources of a server, uses them, and reads what they return."""
+"""Lists and calls the tools of a server, reads its resources, and parses the results."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -16,9 +16,9 @@ Report: TypeAlias = Callable[[str], None]
 
 MOST_PAGES = 100
 MOST_TOOLS = 1_000
-#: further ones are left out
+#: further resources are left out
 MOST_RESOURCES = 1_000
-#: of progress, in one call
+#: progress reports of one call
 MOST_REPORTS = 100
 LONGEST_REPORT = 500
 _Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
@@ -27,7 +27,7 @@ _Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
 
 
 async def list_tools(client: Client) -> list[Definition]:
-    """All tools of a server, page by page, as long as there are not absurdly many."""
+    """All tools of a server, from all pages. Raises `ToolError` if there are too many."""
     found: list[Definition] = []
     cursor: str | None = None
     for _ in range(MOST_PAGES):
@@ -42,7 +42,7 @@ async def list_tools(client: Client) -> list[Definition]:
 
 
 async def list_resources(client: Client) -> list[ResourceEntry]:
-    """The resources of a server, page by page; none if it has none to offer."""
+    """The resources of a server, from all pages, up to `MOST_RESOURCES`."""
     found: list[ResourceEntry] = []
     if client.server_capabilities.resources is None:
         return found
@@ -60,7 +60,7 @@ async def list_resources(client: Client) -> list[ResourceEntry]:
 
 
 async def read_resource(client: Client, uri: str) -> str:
-    """What stands in a resource. What is not text is only named."""
+    """The text of a resource. Content that is not text is replaced by its type and size."""
     answer = await client.read_resource(uri)
     parts = [types.EmbeddedResource(resource=each) for each in answer.contents]
     return "\n\n".join(
@@ -79,7 +79,7 @@ def _definition(tool: types.Tool) -> Definition:
 
 
 def _hinted(hints: types.ToolAnnotations) -> Effect:
-    """The most harmless effect that these hints allow; a tool that may destroy is never harmless."""
+    """The weakest effect that these hints allow; a read-only tool that is also destructive is `once`."""
     if hints.read_only_hint:
         return Effect.ONCE if hints.destructive_hint else Effect.PURE
     return Effect.IDEMPOTENT if hints.idempotent_hint else Effect.ONCE
@@ -88,10 +88,10 @@ def _hinted(hints: types.ToolAnnotations) -> Effect:
 async def call_tool(
     client: Client, name: str, arguments: Mapping[str, Any], report: Report | None
 ) -> types.CallToolResult:
-    """What the server answers, be it an error of the tool."""
+    """Call a tool; returns the response of the server, which may be an error of the tool."""
     params = types.CallToolRequestParams(name=name, arguments=dict(arguments))
-    # Not `client.call_tool`, which checks the answer by the server's own schema: a regular
-    # expression in there that takes for ever would hold up the whole process.
+    # Not `client.call_tool`, which checks the result against the server's schema: a regular
+    # expression in the schema that never ends would block the whole process.
     answer = await client.session.send_request(
         types.CallToolRequest(params=params),
         _Answer,
@@ -116,14 +116,14 @@ def _reporter(report: Report) -> ProgressFnT:
 
 
 def value_of(result: types.CallToolResult, tool: str) -> Any:
-    """The data of an answer. What is neither text nor data is only named."""
+    """The data of a response. Content that is neither text nor data is replaced by its type and size."""
     told = [_told(block) for block in result.content]
     text = "\n\n".join(told)
     if result.is_error:
         raise ToolError(text or f"{tool} failed and did not say why")
     if result.structured_content is None:
         return text or None
-    # The protocol has servers repeat the data as text; only what is not text can add to it.
+    # Servers repeat the data as text, so only content that is not text can add to it.
     others = [block for block in result.content if not isinstance(block, types.TextContent)]
     if not others:
         return result.structured_content

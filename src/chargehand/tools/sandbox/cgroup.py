@@ -1,4 +1,4 @@
-"""One limit on the memory and processes of a whole sandbox, where the system lets us set it."""
+"""A cgroup that limits the memory and the processes of a whole sandbox, if the system allows it."""
 
 import contextlib
 import os
@@ -8,12 +8,12 @@ from uuid import uuid4
 
 ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "chargehand-"
-#: seconds that the kernel may take to empty a group whose processes were killed
+#: seconds to wait until the kernel has emptied a group whose processes were killed
 _CLOSING = 0.5
 
 
 class Cgroup:
-    """A group of its own beside the supervisor's, under whatever limits hold for both."""
+    """A cgroup next to that of the supervisor; the limits of their common parent hold for both."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,13 +35,13 @@ class Cgroup:
             except FileNotFoundError:
                 return
             except OSError:
-                time.sleep(0.01)  # busy until the last process is gone; nothing says when that is
+                time.sleep(0.01)  # busy until the last process is gone, which is not signalled
             else:
                 return
 
 
 def new_cgroup(memory: int, processes: int, root: Path = ROOT) -> Cgroup | None:
-    """A group with these limits; None where there are no cgroups of version 2 that we may make."""
+    """A new group with these limits; None if this process may not create cgroups (version 2)."""
     parent = _parent(root)
     if parent is None:
         return None
@@ -64,13 +64,13 @@ def new_cgroup(memory: int, processes: int, root: Path = ROOT) -> Cgroup | None:
 
 
 def _parent(root: Path) -> Path | None:
-    """The group around ours: a group with processes of its own cannot have limited ones in it."""
+    """The parent of our group: a group that contains processes cannot have limited subgroups."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
         ours = next((line[3:] for line in lines if line.startswith("0::/")), "/")
         parent = root / Path(ours).parent.relative_to("/")
         shared = (parent / "cgroup.subtree_control").read_text(encoding="ascii").split()
-        # Who moves a process between two groups must be allowed to change the one around both.
+        # Moving a process between two groups needs write access to their common parent.
         may_move = os.access(parent / "cgroup.procs", os.W_OK)
         if ours != "/" and may_move and {"memory", "pids"} <= set(shared):
             return parent
@@ -78,7 +78,7 @@ def _parent(root: Path) -> Path | None:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what supervisors left that were killed."""
+    """Remove the groups of supervisors that were killed."""
     for left in parent.glob(f"{_PREFIX}*"):
         owner = left.name.removeprefix(_PREFIX).partition("-")[0]
         if not Path("/proc", owner).exists():

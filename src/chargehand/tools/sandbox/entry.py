@@ -1,10 +1,10 @@
-"""Builds the walls of a sandbox around itself and starts the init process inside.
+"""Creates a sandbox around its own process and starts the init process inside.
 
-Run as a script, with its orders as JSON: on its own, through the kernel's namespaces, or by handing
-over to bubblewrap. Whatever fails is said on the control channel, and nothing is run.
+Runs as a script, with its input as JSON. It uses kernel namespaces directly, or replaces itself with
+bubblewrap. Errors are reported on the control channel, and then nothing is run.
 """
 
-# Importing pathlib would take longer than all that is done here.
+# Importing pathlib would take longer than everything that this script does.
 # ruff: noqa: PTH102, PTH103, PTH112, PTH120, PTH123, PTH211
 import ctypes
 import json
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-#: the channel to the supervisor comes as standard input
+#: file descriptor of the channel to the supervisor: standard input
 CONTROL = 0
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
@@ -28,19 +28,19 @@ NEW_USER = 0x10000000
 MOUNT_SETATTR = 442
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
-#: a range that systemd's list of user ids leaves free; see `lone_uid`
+#: start of a range that is free in systemd's list of user ids; see `lone_uid`
 FIRST_UID = 0x70000000
 NOBODY = 65534
 
 libc = ctypes.CDLL(None, use_errno=True)
-# All arguments as longs, so that pointers and sizes are not cut to the width of an int.
+# Longs, because ints would truncate pointers and sizes.
 libc.syscall.argtypes = [ctypes.c_long] * 6
 libc.syscall.restype = ctypes.c_long
 libc.mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
 
 
 class EntryRefused(Exception):
-    """A wall cannot be built."""
+    """Some isolation cannot be set up."""
 
 
 def main() -> None:
@@ -58,8 +58,8 @@ def main() -> None:
 
 
 def enter(orders: dict[str, Any], command: list[str]) -> None:
-    """Become two: one that waits outside, and the first process of a closed world."""
-    # Before the fork: afterwards the other one rebuilds what both of them see of the files.
+    """Fork: the parent waits outside, the child becomes the first process of the sandbox."""
+    # Before the fork: afterwards the child changes the mounts, which the parent shares.
     nowhere = os.open(os.devnull, os.O_RDWR)
     if os.geteuid() == 0:
         unshare(NAMESPACES)
@@ -75,7 +75,7 @@ def enter(orders: dict[str, Any], command: list[str]) -> None:
 
 def wait_outside(pid: int, nowhere: int) -> NoReturn:
     for fd in range(3):
-        os.dup2(nowhere, fd)  # else the pipes would not end before this process does
+        os.dup2(nowhere, fd)  # otherwise the pipes would stay open until this process ends
     _, status = os.waitpid(pid, 0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
@@ -87,15 +87,15 @@ def join_cgroup(folder: str) -> None:
 
 
 def die_first() -> None:
-    """When the machine runs out of memory, this is to go, not the supervisor."""
+    """Have the kernel kill this process, not the supervisor, when the machine runs out of memory."""
     with open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write("1000")
 
 
 def lone_uid() -> int:
-    """For a sandbox that root starts: a user who owns nothing and runs nothing else.
+    """The user of the sandbox. If root starts it: a user id that owns nothing and runs nothing else.
 
-    The kernel counts processes by user, and does not count root's at all.
+    The kernel limits processes per user, and does not limit root.
     """
     if os.geteuid() != 0:
         return os.getuid()
@@ -124,9 +124,9 @@ def unshare_as_user(uid: int, gid: int) -> None:
 
 
 def build(orders: dict[str, Any]) -> None:
-    """Leave the host's files behind but for what is bound, read-only."""
+    """Replace the root file system by one that contains only the binds and links, read-only."""
     mount("", "/", "", MS_REC | MS_PRIVATE)
-    # Built in two moves, so that a source may also lie beneath the place that is built on.
+    # Two steps, so that a source may be below /tmp, which the first mount hides.
     mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,nr_inodes=2048,mode=755")  # noqa: S108
     os.chdir("/tmp")  # noqa: S108 - covered by the mount above
     os.umask(0o022)
@@ -168,7 +168,7 @@ def fresh(target: str, kind: str, flags: int, options: str) -> None:
 
 
 def set_attributes(path: str, attributes: int, *, is_deep: bool = False) -> None:
-    """`attributes` are of mount_setattr, whose lowest bits are those of mount."""
+    """Set mount attributes. The lowest bits of mount_setattr are the same as those of mount."""
     values = struct.pack("=QQQQ", attributes, 0, 0, 0)
     where = ctypes.create_string_buffer(path.encode())
     result = libc.syscall(

@@ -1,11 +1,11 @@
-"""The first process of a sandbox: checks the walls, starts the program, watches it, reports.
+"""The first process of a sandbox: checks the isolation, starts the program, watches it and reports.
 
-Run as a script inside the walls that `enter` or bubblewrap built. It trusts neither: a wall that
-does not stand means that nothing is run. Being process 1, it cannot be stopped or killed from
-inside, and all that was started ends with it.
+Runs as a script inside the sandbox that `entry.py` or bubblewrap set up. It trusts neither: if any
+isolation is missing, it does not run the program. As process 1 it cannot be stopped or killed from
+inside, and all processes of the sandbox end with it.
 """
 
-# Importing pathlib would take longer than all that is done before the program.
+# Importing pathlib would take longer than everything else before the program starts.
 # ruff: noqa: PTH102, PTH115, PTH123, PTH208
 import base64
 import contextlib
@@ -24,10 +24,10 @@ from typing import Any
 
 SCRATCH = "/scratch"
 TEMPORARY = f"{SCRATCH}/tmp"  # noqa: S108 - of the sandbox, not of the host
-#: seconds between two looks at memory; without a cgroup the kernel tells nobody when it is used
+#: seconds between two checks of memory use; without a cgroup the kernel reports no memory limit events
 TICK = 0.1
 MOST_LISTED = 200
-#: bytes of a file that are handed out
+#: bytes of a file that are returned
 MOST_SHOWN = 16 * 1024
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
@@ -35,7 +35,7 @@ PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 #: execute, read a file, read a folder
 READ_RIGHTS = 0b1101
-#: all but to make device nodes
+#: all rights except to create device nodes
 WRITE_RIGHTS = 0b0111_1011_1111 | 1 << 12 | 1 << 13 | 1 << 14
 FILE_RIGHTS = 0b0110 | 1 << 14 | 1 << 15
 
@@ -46,7 +46,7 @@ libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 
 class InitRefused(Exception):
-    """A wall does not stand."""
+    """Some isolation is missing."""
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def take_control() -> socket.socket:
-    """Standard input is the channel to the supervisor; the program gets an empty one instead."""
+    """Take standard input as the channel to the supervisor; the program gets an empty standard input."""
     control = socket.socket(fileno=os.dup(0))
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
@@ -95,15 +95,15 @@ def exactly(control: socket.socket, count: int) -> bytes:
 
 
 def say(control: socket.socket, **words: Any) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more; this world ends anyway
+    with contextlib.suppress(OSError):  # the supervisor is gone, so the sandbox ends anyway
         control.sendall(json.dumps(words).encode() + b"\n")
 
 
-# The walls
+# The isolation
 
 
 def check_place(job: dict[str, Any]) -> None:
-    """Refuse to go on in any world that the host's processes share."""
+    """Raise `InitRefused` if a namespace is shared with the host."""
     if os.getpid() != 1:
         raise InitRefused("not the first process of a pid namespace of its own")
     for name, hosts in job["namespaces"].items():
@@ -116,15 +116,16 @@ def check_place(job: dict[str, Any]) -> None:
 def give_up_rights(uid: int) -> None:
     if os.geteuid() == 0:
         for capability in range(64):
-            libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails past the kernel's last one
+            # Fails for numbers that the kernel does not know.
+            libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    # Effective, permitted and inheritable: bubblewrap leaves some in the last.
+    # Effective, permitted and inheritable: bubblewrap leaves some in the inheritable set.
     header, nothing = struct.pack("=Ii", 0x20080522, 0), bytes(24)
     if libc.capset(header, nothing):
         raise InitRefused("capabilities cannot be given up")
-    # After the change of user, which takes these two back.
+    # Only now, because the change of user resets these two.
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
@@ -133,7 +134,7 @@ def give_up_rights(uid: int) -> None:
 
 
 def restrict_files() -> int:
-    """A second wall where the kernel has Landlock: its version, or 0 where there is none."""
+    """Restrict files with Landlock too, if the kernel has it; returns its version, or 0."""
     version = int(libc.syscall(LANDLOCK_CREATE, 0, 0, 1, 0))
     if version < 1:
         return 0
@@ -163,7 +164,7 @@ def allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def filter_calls(program: bytes) -> None:
-    """No more than the listed system calls from here on, for this process and all to come."""
+    """Install the seccomp filter, for this process and all its descendants."""
     code = ctypes.create_string_buffer(program)
     header = ctypes.create_string_buffer(
         struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
@@ -185,7 +186,7 @@ def check_rights() -> None:
 
 
 def check_walls(top: list[str]) -> None:
-    """Try each wall once from inside."""
+    """Check from inside that nothing else is visible, writable or reachable."""
     if more := set(os.listdir("/")).difference(top):
         raise InitRefused(
             f"more of the host is visible than was asked for: {', '.join(sorted(more))}"
@@ -232,7 +233,7 @@ def become(job: dict[str, Any], control: socket.socket) -> None:
 
 
 class ProcessWatch:
-    """Over one program: how it ended, and whether it took more than its share."""
+    """Watches one program: how it ends, and whether it exceeds its limits."""
 
     def __init__(self, job: dict[str, Any], pid: int, control: socket.socket) -> None:
         self._job = job
@@ -247,7 +248,8 @@ class ProcessWatch:
         while not self._has_ended():
             ready, _, _ = select.select([pidfd, control], [], [], TICK)
             if control in ready:
-                os._exit(78)  # the supervisor has nothing more to say, so this is its end
+                # The supervisor sends nothing after the job, so this is the end of the channel.
+                os._exit(78)
             if not ready and not self._excess:
                 self._excess = self._measure()
                 if self._excess:
@@ -258,7 +260,7 @@ class ProcessWatch:
                 os.waitpid(-1, 0)
 
     def _has_ended(self) -> bool:
-        """Takes in the orphans of this world too, which are handed to its first process."""
+        """Whether the program has ended. Also reaps orphans, which the kernel gives to process 1."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self._pid:
@@ -282,7 +284,10 @@ def kill_all() -> None:
 
 
 def memory_used(most: int) -> bool:
-    """Whether all processes together hold more. Shared pages are only told apart in case of doubt."""
+    """Whether all processes together use more than `most` bytes.
+
+    Shared pages are counted once only if the first, rough sum exceeds the limit, because that is slow.
+    """
     pids = [name for name in os.listdir("/proc") if name.isdecimal() and name != "1"]
     page = os.sysconf("SC_PAGE_SIZE")
     rough = {pid: resident(pid) * page for pid in pids}
@@ -303,11 +308,11 @@ def proportional(pid: str, otherwise: int) -> int:
     return otherwise
 
 
-# What it leaves behind
+# Files that the program leaves
 
 
 def found(wanted: list[str]) -> Iterator[dict[str, Any]]:
-    """The files in the scratch folder, with the contents of those that are wanted."""
+    """The files in the scratch folder, with the contents of the wanted files."""
     count = 0
     for folder, folders, names in os.walk(SCRATCH):
         folders[:] = sorted(name for name in folders if f"{folder}/{name}" != TEMPORARY)

@@ -1,4 +1,4 @@
-"""What a sandboxed program sees of the host, and the two ways to show it just that."""
+"""Which files of the host a sandboxed program sees, and the two backends that mount them."""
 
 import functools
 import os
@@ -17,10 +17,10 @@ INIT_PROCESS = "/.init_process.py"
 _HERE = Path(__file__).parent
 
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "usr")
-#: what programs and libraries look for; nothing of it is anybody's secret
+#: files that programs and libraries need; none contains a secret
 _ETC = ("alternatives", "fonts", "ld.so.cache", "localtime", "mime.types")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-#: one bounded folder serves for all that programs want to write
+#: all usual places for temporary files are links into the one writable folder, which is bounded
 _LINKS = {
     "/tmp": f"{SCRATCH}/tmp",  # noqa: S108 - of the sandbox, not of the host
     "/var/tmp": f"{SCRATCH}/tmp",  # noqa: S108
@@ -33,21 +33,21 @@ _LINKS = {
 
 
 class Bind(NamedTuple):
-    """A place of the host, and where the program sees it."""
+    """A file or folder of the host, and the path at which the program sees it."""
 
-    #: without symbolic links in it
+    #: a path without symbolic links
     source: str
     target: str
-    #: or "dev"
+    #: "ro" or "dev"
     kind: str = "ro"
 
 
 class MountPlan(NamedTuple):
-    """Everything that is visible inside."""
+    """Everything that is visible inside the sandbox."""
 
     binds: tuple[Bind, ...]
     links: tuple[tuple[str, str], ...]
-    #: bytes of the one folder that can be written
+    #: size of the one writable folder, in bytes
     disk: int
 
     @property
@@ -57,7 +57,7 @@ class MountPlan(NamedTuple):
 
     @property
     def folders(self) -> list[str]:
-        """Those that have to be made to hold the rest."""
+        """The folders to create, as parents of the binds and links."""
         bound = tuple(f"{bind.target}/" for bind in self.binds)
         held = {str(folder) for path in self._paths for folder in Path(path).parents}
         return sorted(f for f in held if f != "/" and not f"{f}/".startswith(bound))
@@ -67,20 +67,20 @@ class MountPlan(NamedTuple):
         return [*(bind.target for bind in self.binds), *(path for path, _ in self.links)]
 
 
+#: returns the `bwrap` command line for a mount plan, without the program; empty: `entry.py` creates the mounts
 Backend: TypeAlias = Callable[[MountPlan], list[str]]
-"""From walls to bubblewrap's command without the program; an empty list: we build them ourselves."""
 
 
 def walls_for(data: Sequence[Path], disk: int) -> MountPlan:
-    """The system's programs, this Python with its packages, and `data`; all of it read-only."""
+    """The mounts of a sandbox: system programs, this Python with its packages, and `data`; all read-only."""
     system, links = _system()
     devices = (Bind(f"/dev/{name}", f"/dev/{name}", "dev") for name in _DEVICES)
     binds = {b.target: b for b in (*system, *_python(), *_data(data), *devices)}
     binds[INIT_PROCESS] = Bind(os.path.realpath(_HERE / "init_process.py"), INIT_PROCESS)
-    # A folder that holds a bound one, such as a Python below it, cannot be a link as well.
+    # A folder that contains a bind, such as this Python, cannot also be a link.
     held = {str(folder) for target in binds for folder in Path(target).parents}
     shown = {path: to for path, to in {**links, **_LINKS}.items() if path not in held}
-    # Sorted, a folder comes before what is bound inside of it.
+    # Sorted, so that a folder comes before the binds inside it.
     return MountPlan(
         tuple(sorted(binds.values(), key=lambda bind: bind.target)),
         tuple(sorted(shown.items())),
@@ -89,7 +89,7 @@ def walls_for(data: Sequence[Path], disk: int) -> MountPlan:
 
 
 def launch(walls: MountPlan, backend: Backend, cgroup: str) -> dict[str, Any]:
-    """The orders of `entry.py`."""
+    """The input of `entry.py`."""
     return {
         "bwrap": backend(walls),
         "cgroup": cgroup,
@@ -107,17 +107,17 @@ def launcher() -> list[str]:
 
 
 def isolated_python() -> list[str]:
-    """The bare interpreter: no packages, no settings from outside."""
+    """The command line of a bare interpreter, without packages and without settings from the environment."""
     return [os.path.realpath(sys.executable), "-I", "-S", "-B"]
 
 
 def own_walls(_: MountPlan) -> list[str]:
-    """Built by ourselves, through the kernel's namespaces."""
+    """The backend that uses kernel namespaces directly, without bubblewrap."""
     return []
 
 
 def bubblewrap(path: str | None = None) -> Backend:
-    """Built by the program `bwrap`; looked for anew each time, as it may have gone."""
+    """The backend that uses the program `bwrap`, which is looked up for each run because it may disappear."""
     return functools.partial(_bubblewrap, path)
 
 
@@ -136,8 +136,8 @@ def _bubblewrap_options(walls: MountPlan) -> Iterator[str]:
     for name in ("pid", "net", "ipc", "uts", "cgroup-try"):
         yield f"--unshare-{name}"
     if os.geteuid() == 0:
-        # Root needs no user namespace to build walls, and keeps just what the init process gives up its
-        # rights with.
+        # Root needs no user namespace. It keeps only the capabilities with which the init process
+        # drops privileges.
         yield from ("--cap-drop", "ALL")
         for name in ("SETUID", "SETGID", "SETPCAP"):
             yield from ("--cap-add", f"CAP_{name}")
@@ -146,7 +146,7 @@ def _bubblewrap_options(walls: MountPlan) -> Iterator[str]:
     yield from ("--as-pid-1", "--die-with-parent", "--hostname", "sandbox")
     yield from ("--clearenv", "--setenv", "LANG", "C.UTF-8", "--chdir", "/")
     for folder in walls.folders:
-        yield from ("--perms", "0755", "--dir", folder)  # else closed to all but root
+        yield from ("--perms", "0755", "--dir", folder)  # otherwise only root could enter
     for source, target, kind in walls.binds:
         yield from ("--dev-bind" if kind == "dev" else "--ro-bind", source, target)
     for path, target in walls.links:
@@ -182,7 +182,7 @@ def _python() -> Iterator[Bind]:
             )
         if Path(real).is_relative_to("/usr"):
             continue
-        store = Path("/nix/store")  # whose libraries lie beside it
+        store = Path("/nix/store")  # the libraries are next to it
         if Path(real).is_relative_to(store):
             yield Bind(str(store), str(store))
         yield Bind(real, real)

@@ -1,4 +1,4 @@
-"""Runs a program inside walls, hears how it ended, and leaves nothing of it behind. Fails closed."""
+"""Runs one program in a sandbox, reports how it ended and cleans up. Fails closed."""
 
 import base64
 import contextlib
@@ -29,12 +29,12 @@ from chargehand.tools.sandbox.mounts import (
 )
 from chargehand.tools.sandbox.seccomp import call_filter
 
-#: bytes of each stream: its beginning and its end
+#: bytes of each output stream that are kept: half from its beginning, half from its end
 MOST_KEPT = 24 * 1024
-#: bytes after which a program that floods is stopped; reading them costs the supervisor time
+#: bytes of output after which a program is stopped; reading more costs the supervisor time
 MOST_WRITTEN = 8 * 1024 * 1024
 MOST_SAID = 8 * 1024 * 1024
-#: seconds in which the walls have to stand
+#: seconds until the isolation must be set up
 START = 20
 _OWN_NAMESPACES = Path("/proc/self/ns")
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts")
@@ -43,14 +43,14 @@ _CHUNK = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """What one program may use."""
+    """The limits of one program."""
 
     seconds: float
     memory: int
     processes: int
 
     def as_limits(self, disk: int) -> dict[str, int]:
-        """By the names of the kernel's resource limits."""
+        """The limits, by the names of the kernel's resource limits."""
         return {
             "AS": self.memory,
             "CPU": int(self.seconds) + 1,
@@ -65,14 +65,14 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxProgram:
-    """What is to be run."""
+    """A program to run."""
 
     path: str
     argv: Sequence[str]
     env: Mapping[str, str]
-    #: put into the scratch folder beforehand: text by name
+    #: files to write into the scratch folder before the start: text by name
     files: Mapping[str, str] = field(default_factory=dict)
-    #: files whose contents are to be handed out afterwards
+    #: files whose contents are returned after the end
     wanted: Sequence[str] = ()
 
 
@@ -80,11 +80,11 @@ class SandboxProgram:
 class Ending:
     """How a program ended and what it left."""
 
-    #: negative: the signal; None: it was stopped from outside
+    #: exit code; negative: the signal that ended it; None: it was stopped from outside
     code: int | None
     stdout: str
     stderr: str
-    #: why, if it was: "too slow", "too much output", "too much memory", "too many files"
+    #: why it was stopped: "too slow", "too much output", "too much memory", "too many files"; empty: it was not
     stopped: str = ""
     files: tuple[Mapping[str, Any], ...] = ()
 
@@ -113,7 +113,7 @@ class Capture:
 
 
 class SandboxedProcess:
-    """One program behind walls. `run` waits in the calling thread; `kill` may come from another."""
+    """One program in a sandbox. `run` blocks the calling thread; `kill` may be called from another thread."""
 
     def __init__(self, walls: MountPlan, backend: Backend, allowance: SandboxLimits) -> None:
         self._walls = walls
@@ -128,7 +128,7 @@ class SandboxedProcess:
         self._said = bytearray()
 
     def run(self, program: SandboxProgram) -> Ending:
-        """Raises `ToolError` of kind "denied" if a wall does not stand; the program never ran then."""
+        """Run the program. Raises `ToolError` of kind "denied", without running it, if isolation is incomplete."""
         if sys.platform != "linux":
             raise ToolError(
                 f"the sandbox needs Linux, and this is {sys.platform}; nothing was run. Run the "
@@ -146,10 +146,10 @@ class SandboxedProcess:
                 cgroup.close()
 
     def kill(self) -> None:
-        """End it and all that it has started, now."""
+        """Kill the program and all processes that it has started, now."""
         with self._lock:
             self._is_killed = True
-            # Its group is only surely its own as long as nobody has waited for it.
+            # After `wait`, the kernel may give the same id to another process group.
             if self._process is not None and not self._is_over:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
@@ -214,11 +214,11 @@ class SandboxedProcess:
     def _hand_over(self, job: bytes, control: socket.socket) -> None:
         control.settimeout(START)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, TimeoutError):
-            control.sendall(job)  # if nobody takes it, the silence that follows is told
+            control.sendall(job)  # if it is not read, the missing reply is reported later
         control.setblocking(False)
 
     def _listen(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
-        """Until all that could speak is silent, or the time is up."""
+        """Read the control channel and the output until all are closed, or until the time is up."""
         deadline, has_begun = time.monotonic() + START, False
         with selectors.DefaultSelector() as selector:
             selector.register(control, selectors.EVENT_READ, "control")
@@ -234,11 +234,11 @@ class SandboxedProcess:
                     if not self._hear(key.data, key.fd):
                         selector.unregister(key.fileobj)
                 if self._said and not has_begun:
-                    # The walls stand. What building them took is not the program's fault.
+                    # The sandbox is ready. The time that it took does not count for the program.
                     deadline, has_begun = time.monotonic() + self._allowance.seconds, True
 
     def _hear(self, name: str, fd: int) -> bool:
-        """Whether there may be more."""
+        """Read once; returns whether there may be more."""
         try:
             chunk = os.read(fd, _CHUNK)
         except ConnectionResetError:
@@ -260,7 +260,7 @@ class SandboxedProcess:
     def _ending(self, cgroup: Cgroup | None) -> Ending:
         words: dict[str, Any] = {}
         for line in bytes(self._said).splitlines():
-            with contextlib.suppress(ValueError):  # the last one may be cut off by its end
+            with contextlib.suppress(ValueError):  # the last line may be cut off
                 words |= json.loads(line)
         if "started" not in words:
             raise self._refusal(words)
@@ -293,6 +293,7 @@ class SandboxedProcess:
         )
 
 
+#: the whole environment of a program; no variable of the supervisor is passed on
 ENVIRONMENT = {
     "HOME": SCRATCH,
     "TMPDIR": f"{SCRATCH}/tmp",  # noqa: S108 - of the sandbox
@@ -300,4 +301,3 @@ ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PATH": ":".join(dict.fromkeys((f"{sys.prefix}/bin", "/usr/local/bin", "/usr/bin", "/bin"))),
 }
-"""All that a program finds in its environment; nothing of the supervisor's."""

@@ -1,7 +1,7 @@
 """Which system calls a sandboxed program may make, as a seccomp filter.
 
-A list of what is refused, not of what is allowed, because no list of ours could know what a
-language's runtime needs; but a call newer than this list does not exist for the program.
+The filter lists the refused calls, not the allowed ones, because nobody can list all calls that a
+language runtime needs. A call that is newer than the list fails with ENOSYS.
 """
 
 import errno
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 from chargehand.errors import ToolError
 
-#: futex_requeue, the last call that was looked at; numbers from 424 on are the same everywhere
+#: futex_requeue, the newest call that was reviewed; numbers from 424 on are the same on all architectures
 NEWEST = 456
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-#: on x86_64 the same calls under other numbers
+#: bit of the x32 calls: on x86_64, the same calls under other numbers
 _X32 = 0x40000000
 
 _REFUSED = """
@@ -47,14 +47,14 @@ _REFUSED = """
     create_module    174   -    get_kernel_syms  177   -    query_module     178   -
     _sysctl          156   -
 """
-# By name, on x86_64, on aarch64. The row of `socket` keeps out all networks, those without
-# namespaces too; the two rows after it are memory that outlives its process or that no limit counts.
+# Columns: name, number on x86_64, number on aarch64. The row of `socket` blocks all networks, also those
+# without namespaces. The two rows after it block memory that outlives its process or escapes all limits.
 
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
 _NEW_NAMESPACES = 0x7E020080
 _IOCTL = {"x86_64": 16, "aarch64": 29}
-#: TIOCSTI and TIOCLINUX: they type into a terminal
+#: TIOCSTI and TIOCLINUX, which inject input into a terminal
 _TYPES_FOR_OTHERS = (0x5412, 0x541C)
 
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
@@ -63,7 +63,7 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
 
 
 def call_filter(machine: str | None = None) -> bytes:
-    """The filter for this processor, as the kernel takes it."""
+    """The filter for this processor, as the BPF program that the kernel takes."""
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
         known = " and ".join(_ARCHITECTURES)
@@ -74,7 +74,7 @@ def call_filter(machine: str | None = None) -> bytes:
 
 
 def refused_calls(machine: str) -> dict[str, int]:
-    """What the program may not call, by name."""
+    """The refused calls: name and number."""
     words = _REFUSED.split()
     column = list(_ARCHITECTURES).index(machine)
     rows = zip(words[::3], words[1 + column :: 3], strict=True)
@@ -88,7 +88,7 @@ def _lines(machine: str) -> Iterator[tuple[int, int, int, int]]:
     yield _LOAD, 0, 0, _NUMBER
     yield from _unless(_AT_LEAST, _X32, _KILL)
     yield from _unless(_ABOVE, NEWEST, _error(errno.ENOSYS))
-    # Its flags lie in memory, where a filter cannot look; without it, `clone` is used.
+    # A filter cannot read the flags of clone3, which are in memory; programs fall back to `clone`.
     yield from _unless(_EQUAL, _CLONE3, _error(errno.ENOSYS))
     for number in refused_calls(machine).values():
         yield from _unless(_EQUAL, number, _error(errno.EPERM))
@@ -105,7 +105,7 @@ def _unless(test: int, value: int, verdict: int) -> Iterator[tuple[int, int, int
 def _argument(
     call: int, place: int, test: int, values: tuple[int, ...]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Refuse `call` if its argument meets one of the values."""
+    """Refuse `call` if the argument at `place` matches one of the values."""
     yield _EQUAL, 0, 2 + 2 * len(values), call
     yield _LOAD, 0, 0, place
     for value in values:

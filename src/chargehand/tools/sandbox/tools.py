@@ -1,4 +1,4 @@
-"""Tools that run a model's Python and shell in a kernel sandbox, or not at all."""
+"""Tools that run Python and shell code of a model in a kernel sandbox, or refuse to run it."""
 
 import base64
 import dataclasses
@@ -32,7 +32,7 @@ MEMORY = 1024**3
 DISK = 128 * 1024**2
 PROCESSES = 64
 MOST_CODE = 256 * 1024
-#: for starting and cleaning up around the program's own time
+#: time to start and clean up, in addition to the program's own time
 _GRACE = timedelta(seconds=10)
 _SELF_TEST = timedelta(seconds=20)
 BACKENDS: Mapping[str, Sequence[Backend]] = {
@@ -41,7 +41,7 @@ BACKENDS: Mapping[str, Sequence[Backend]] = {
     "namespaces": (own_walls,),
 }
 
-#: those that have passed their test in this process
+#: the backends that have passed their test in this process
 _proven: set[Backend] = set()
 
 
@@ -56,10 +56,11 @@ def sandbox(
 ) -> tuple[Tool, Tool]:
     """The tools `run_python` and `run_shell`: no network, no files of the host, no secrets.
 
-    A program sees the system's programs, this Python with its packages, and below /data what `data`
-    names, all read-only; it may write into an empty folder of `disk` bytes that is deleted afterwards.
-    If the kernel cannot confine it, it does not run. If the supervisor runs as root, the program does
-    not: `data` must then be world-readable. After `limit`, in seconds or a `timedelta`, it is killed.
+    A program sees the system's programs, this Python with its packages, and the files and folders of
+    `data` below /data, all read-only. It can write to an empty folder of `disk` bytes, which is deleted
+    afterwards. If the kernel cannot isolate a program, the program does not run. If the supervisor runs
+    as root, the program runs as another user, so `data` must be world-readable. A program is killed
+    after `limit`, in seconds or as a `timedelta`.
     """
     if backend not in BACKENDS:
         raise UsageError(f"backend={backend!r} is none of {', '.join(BACKENDS)}")
@@ -77,7 +78,7 @@ def sandbox(
 
 
 class SandboxTools:
-    """Where programs are run, each in a sandbox of its own."""
+    """Runs programs, each in a sandbox of its own."""
 
     def __init__(
         self, data: Sequence[Path], allowance: SandboxLimits, disk: int, backends: Sequence[Backend]
@@ -140,11 +141,11 @@ class SandboxTools:
             return await self._jailed(backend, self._allowance, program)
         except ToolError as error:
             if error.kind == "denied":
-                _proven.discard(backend)  # whatever it was may be mended by the next call
+                _proven.discard(backend)  # the cause may be fixed before the next call
             raise
 
     async def _choose(self) -> Backend:
-        """The first that passes its test; what fails later is never replaced by a weaker one."""
+        """The first backend that passes its test. A run that fails later is not retried with another backend."""
         reasons = []
         for backend in self._backends:
             try:
@@ -158,7 +159,7 @@ class SandboxTools:
         raise ToolError("\n".join(reasons), kind="denied")
 
     async def _test(self, backend: Backend) -> None:
-        """Every run checks its walls; this one says before the first whether Python starts at all."""
+        """Check, before the first run, that Python starts at all. Every run checks its isolation itself."""
         seconds = _SELF_TEST.total_seconds()
         allowance = dataclasses.replace(self._allowance, seconds=seconds)
         ending = await self._jailed(backend, allowance, _python("print(6 * 7)", []))
@@ -179,7 +180,7 @@ class SandboxTools:
 
 def _python(code: str, wanted: Sequence[str]) -> SandboxProgram:
     return SandboxProgram(
-        # The file is the bare interpreter; its first argument makes it find this one's packages.
+        # `path` is the real interpreter; argv[0] makes it find the packages of this virtual environment.
         path=os.path.realpath(sys.executable),
         argv=[sys.executable, "-u", "main.py"],
         env=ENVIRONMENT,
@@ -194,7 +195,7 @@ def _shell(command: str, wanted: Sequence[str]) -> SandboxProgram:
 
 
 def _told(ending: Ending, allowance: SandboxLimits) -> dict[str, Any]:
-    """What the model is told; a program that fails is an answer, one that never ends is not."""
+    """The tool's output. A program that fails is a normal result; one that times out is a `ToolError`."""
     if ending.stopped == "too slow":
         raise ToolError(
             f"it took longer than {allowance.seconds:g} s and was killed. It had printed:\n"
