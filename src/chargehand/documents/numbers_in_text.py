@@ -145,7 +145,7 @@ def has_unit_beside(text: str, start: int, end: int, unit: str) -> bool:
     if [_unit_word(each) for each in behind] == wanted:
         return True
     before = text[max(0, start - len(unit) - _BESIDE) : start]
-    before = before[: _UNIT_BEFORE.search(before).start()]  # type: ignore[union-attr]  # it always matches, at least an empty text
+    before = before[: _UNIT_BEFORE.search(before).start()]  # type: ignore[union-attr]  # it always matches
     words = re.split(r"[\s_\"'“(\[|]+", before)
     is_free = len(words) <= len(wanted) or not words[-len(wanted) - 1][-1:].isdigit()
     return is_free and [_unit_word(each) for each in words[-len(wanted) :]] == wanted
