@@ -13,10 +13,7 @@ def log_words(record: logging.LogRecord) -> str:
     args = record.args if isinstance(record.args, tuple) else ()
     try:
         return record.getMessage() if say is None else say(*args)
-    except (
-        TypeError,
-        ValueError,
-    ):  # the PostgreSQL journal logs `journal_waits` with other arguments
+    except (TypeError, ValueError):  # the journals log `journal_waits` differently
         return record.getMessage()
 
 

@@ -123,9 +123,7 @@ class _Reader:
             for number, form in enumerate(self._form.worker, 1)
         ]
         names = [form.name for form in self._form.worker]
-        names += [
-            each.name for each in workers if each is not None
-        ]  # a function can have its own name
+        names += [each.name for each in workers if each is not None]  # a function has its own
         if crew.default and crew.default not in names:
             self._faults.append(f"[crew], default: {crew.default!r} is not a worker of this crew")
         model = self._try("[crew], model", lambda: self._model(crew.model))

@@ -277,9 +277,7 @@ class LiveState:
             self._attempts.add((event.task, event.attempt))
         task = self.tasks.get(event.task)
         if task is not None:
-            if (
-                task.items is None or task.began_at is None
-            ):  # otherwise this attempt combines the results of the items
+            if task.items is None or task.began_at is None:  # else it combines the items' results
                 task.worker, task.began_at = event.worker, event.at
             task.attempt, task.call, task.note = event.attempt, None, ""
             self._move(task, TaskState.RUNNING)

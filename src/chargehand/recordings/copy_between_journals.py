@@ -72,9 +72,7 @@ async def _copy_run(run: str, here: Journal, there: Journal) -> tuple[RunArchive
         if held:  # events may have been added before this process held the lease
             archive = await archive_of(here, run)
         if run in held and (reused := _reused(archive)):
-            await _copy_run(
-                reused, here, there
-            )  # to continue, the run needs the results of that run
+            await _copy_run(reused, here, there)  # the run needs its results to continue
         added = await store_archive(archive, there)
         for mail in await here.mail.unread():
             if mail.stream in archive.streams:
