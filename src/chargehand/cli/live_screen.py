@@ -254,7 +254,7 @@ class LiveScreen:
     # questions: the interface `Prompt`
 
     def show(self, question: Question, others: int = 0) -> None:
-        """Pin a question until `hide`."""
+        """Show a question in the view until `hide`."""
         task = next((t for t, q in self._state.questions.values() if q.id == question.id), "")
         task = task or question.id.partition(":")[2].rpartition(":")[0]
         is_sudden = time.monotonic() < self._deaf_until
@@ -281,7 +281,7 @@ class LiveScreen:
         self._dirty.set()
 
     async def line(self) -> str | None:
-        """The next line typed while a question is pinned; None at the end of the input."""
+        """The next line typed while a question is shown; None at the end of the input."""
         return await self._lines.get()
 
     @contextlib.contextmanager

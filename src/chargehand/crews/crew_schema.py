@@ -50,7 +50,7 @@ def _one_or_several(value: object) -> object:
 
 
 class CrewTable(BaseModel):
-    """One table of a crew file; a key that it does not know is a fault."""
+    """One table of a crew file. An unknown key is a fault."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -85,7 +85,7 @@ class SettingsForm(CrewTable):
 
 
 class OnFailureForm(CrewTable):
-    """`[crew.on_failure]` and `[worker.on_failure]`; a list alone is its steps"""
+    """`[crew.on_failure]` and `[worker.on_failure]`; a plain list sets `steps`"""
 
     steps: list[str] = ["fail"]
     kinds: dict[str, list[str]] = {}
@@ -93,7 +93,7 @@ class OnFailureForm(CrewTable):
 
 
 class ElasticForm(CrewTable):
-    """`capacity` and `parallel` that follow the work; a number alone is fixed"""
+    """`capacity` and `parallel` that adapt to the load; a plain number is fixed"""
 
     min: int = Field(default=1, ge=1)
     max: int = Field(ge=1)
@@ -115,14 +115,14 @@ Places = Annotated[
 
 
 class NotifyForm(CrewTable):
-    """One of `notify` that hears of more, or of less, than questions"""
+    """A target in `notify` with its own kinds of notices; the default is questions"""
 
     to: str
     of: list[Literal["question", "finished", "budget", "failed"]]
 
 
 class RetryForm(CrewTable):
-    """`[crew.retry]`: the waits between tries, which double from the first up to the cap"""
+    """`[crew.retry]`: the waits before retries, which double from `first` up to `cap`"""
 
     first: Length | None = None
     cap: Length | None = None
@@ -130,7 +130,7 @@ class RetryForm(CrewTable):
 
 
 class RetentionForm(CrewTable):
-    """`[crew.retention]`: which finished runs a supervisor that serves keeps"""
+    """`[crew.retention]`: which finished runs a server keeps"""
 
     older_than: Length | None = None
     keep: int | None = Field(default=None, ge=0)
@@ -138,7 +138,7 @@ class RetentionForm(CrewTable):
 
 
 class ModelForm(CrewTable):
-    """`[models.NAME]`: a model that the file calls by this name, with its address and agreed rates"""
+    """`[models.NAME]`: a model that the file refers to by this name, with its address and rate limits"""
 
     model: str
     base_url: str | None = None
@@ -260,7 +260,7 @@ class ServerForm(CrewTable):
 
 
 class ToolsetForm(CrewTable):
-    """`[tools.NAME]`: a built-in set of tools on terms of its own."""
+    """`[tools.NAME]`: a built-in set of tools with its own settings."""
 
     #: the built-in set; empty: the set with the name of this table
     use: str = ""

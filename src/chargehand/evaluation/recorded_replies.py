@@ -129,7 +129,7 @@ class ModelRecording:
         return known.is_real or known.may_cost
 
     def session(self, sample: int) -> "ReplySession":
-        """The replies of one run."""
+        """A session that serves the replies of one run."""
         return ReplySession(self, sample)
 
     def abilities_of(self, model: str, opened: Callable[[], Model]) -> Abilities:

@@ -391,7 +391,7 @@ class RunStream:
                     yield RESYNC
                     return
                 if len(self._texts) > 2 * MOST_TEXTS:
-                    yield RESYNC  # too slow even for the answer
+                    yield RESYNC  # the reader is too slow even for the answer
                     return
                 if frame is None:
                     if not await self._is_woken():
