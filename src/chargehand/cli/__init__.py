@@ -18,9 +18,9 @@ from chargehand.errors import (
 )
 
 _USAGE, _FAILED, _INTERRUPTED = 2, 1, 130
-#: what the person can change, and try again
+#: errors that the person can fix and then try again: exit code 2
 _TO_BE_SET_RIGHT = (UsageError, JournalError, ModelDenied)
-#: by name, in the order of a first day's work: the module and the line in the list of commands
+#: by name, in the order in which a new user needs them: the module, and the line in the list of commands
 COMMANDS = {
     "run": ("run", "Run a request and print the answer."),
     "plan": ("plan", "Write a plan for a request, or edit and check a plan file."),
@@ -57,7 +57,7 @@ COMMANDS = {
 
 
 def _unless_lost(done: Any) -> Any:
-    """How a command ended, which is no success if its output is lost."""
+    """The outcome of a command. Exits with 1 if the command succeeded but its output was lost."""
     if lost and not done:
         sys.exit(_FAILED)
     return done
@@ -72,7 +72,7 @@ def _has_folder() -> bool:
 
 
 class _Commands(click.Group):
-    """Commands whose errors are one line on stderr: the fact and the way out, no stack."""
+    """The group of all commands. Prints an error as one line on stderr, without a stack trace."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         escape_unencodable()  # here: also for help texts
@@ -98,7 +98,7 @@ class _Commands(click.Group):
             say("chargehand: the working folder was deleted; change to another folder first: cd ~")
             sys.exit(_USAGE)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as click has it
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature of click
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -111,9 +111,9 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is meant. Names the nearest one where there is none of this name."""
+        """Find the command by its name. The error for an unknown name suggests the nearest one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib  # here: for mistakes only
+            import difflib  # here: needed only for a mistyped name
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else "to list all commands: chargehand --help"
@@ -126,13 +126,13 @@ class _Commands(click.Group):
 
 
 class _Warnings(logging.Handler):
-    """What the library warns of, on stderr, without anything that a terminal would obey."""
+    """Prints the library's warnings on stderr, without control characters."""
 
-    #: what was said last: an error that ends the command is not said twice
+    #: the last warning, so that an error with the same text is not printed again at the end
     last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from chargehand.cli.log_sentences import log_words  # here: most commands warn of nothing
+        from chargehand.cli.log_sentences import log_words  # here: most commands log no warning
 
         _Warnings.last = log_words(record)
         say(f"chargehand: {_Warnings.last}")

@@ -1,4 +1,4 @@
-"""Questions to the person at the terminal: shown with numbered choices, read while the run goes on."""
+"""Asks the person at the terminal: shows questions with numbered choices and reads answers while the run continues."""
 
 import asyncio
 import os
@@ -19,54 +19,54 @@ from chargehand.facts.value import Value
 from chargehand.presentation.question_words import answer_in, objection_to, question_lines
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH
 
-#: typed alone: answer in an editor, or have the supervisor's model answer
+#: typed as the whole line: answer in an editor, or let the supervisor's model answer
 EDITOR, SUPERVISOR = "e", "s"
-#: characters of arguments that an editor shows in one line
+#: longer arguments are shown in the editor as indented JSON; in characters
 LONGEST_ROW = 80
 
 
 class Prompt(Protocol):
-    """Where questions are shown and answers typed: lines of a terminal, or the live view."""
+    """Shows questions and reads answers: as plain terminal lines, or in the live view."""
 
     def listening(self) -> AbstractContextManager[None]: ...
 
     def show(self, question: Question, others: int = 0) -> None:
-        """Show a question; so many others are open, too."""
+        """Show a question; `others` is the number of other open questions."""
 
     def hide(self) -> None:
-        """The question is answered, here or elsewhere."""
+        """Remove the question: it was answered, here or elsewhere."""
 
     def object(self, words: str) -> None:
-        """Say why what was typed is no answer."""
+        """Say why the typed text is not a valid answer."""
 
     async def line(self) -> str | None:
-        """The next line; None once there will be no more."""
+        """The next typed line; None at the end of the input."""
 
     async def edited(self, text: str, edit: Callable[[str], Awaitable[str]]) -> str:
-        """What an editor, which gets the terminal to itself, makes of a text."""
+        """Edit a text with `edit`, which has the terminal to itself meanwhile; returns the edited text."""
 
 
 class QuestionSource(Protocol):
-    """A run that asks: led in this process, followed in a journal, or at a server."""
+    """The open questions of a run: led in this process, followed in a journal, or on a server."""
 
     async def next(self) -> tuple[Question, int] | None:
-        """The question that is to be asked next, and how many others are open; None if none is."""
+        """The question to ask next, and the number of other open questions; None if no question is open."""
 
     async def is_open(self, question: str) -> bool:
-        """Whether nobody has answered a question yet."""
+        """Whether a question still waits for an answer."""
 
     async def answer(self, question: str, text: str) -> None:
-        """Give an answer. Raises `ChargehandError` if it is not taken."""
+        """Send an answer. Raises `ChargehandError` if the answer is refused."""
 
     async def delegate(self, question: str) -> None:
-        """Have the supervisor's model answer."""
+        """Let the supervisor's model answer."""
 
     async def wait_change(self) -> None:
-        """Wait until something may have been asked or answered."""
+        """Wait until a question may have been asked or answered."""
 
 
 class TerminalPrompt:
-    """The lines that a person types. Reading them blocks nothing, and can be broken off."""
+    """Asks with plain lines on the terminal. Reading is asynchronous and can be cancelled."""
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
@@ -88,7 +88,7 @@ class TerminalPrompt:
             say(line)
 
     def hide(self) -> None:
-        # What was typed too late was meant for this question, not for the next.
+        # Lines typed too late were meant for this question, not for the next one.
         drop_lines(self._lines)
 
     def object(self, words: str) -> None:
@@ -117,17 +117,17 @@ class TerminalPrompt:
 
 
 def drop_lines(lines: "asyncio.Queue[str | None]") -> None:
-    """Forget lines that nobody has read yet, but not that there will be no more."""
+    """Drop all unread lines, but keep the mark for the end of the input."""
     late = [lines.get_nowait() for _ in range(lines.qsize())]
     if None in late:
         lines.put_nowait(None)
 
 
 async def ask_all(source: QuestionSource, prompt: Prompt) -> None:
-    """Ask what is to be asked, one after another, for as long as a person is there to answer."""
+    """Ask all questions, one at a time. Returns at the end of the input."""
     with prompt.listening():
         while True:
-            # Not a list of them: the next may have come while one was answered elsewhere.
+            # Not a list of questions: it can change while a question is being answered.
             while (found := await source.next()) is not None:
                 if not await _is_asked(source, prompt, *found):
                     return
@@ -137,7 +137,7 @@ async def ask_all(source: QuestionSource, prompt: Prompt) -> None:
 async def _is_asked(
     source: QuestionSource, prompt: Prompt, question: Question, others: int
 ) -> bool:
-    """Ask until it is answered, here or elsewhere; False if nobody is there to answer."""
+    """Ask a question until it is answered, here or elsewhere; False at the end of the input."""
     asking = asyncio.ensure_future(ask(question, prompt, source.delegate, others))
     try:
         while not asking.done() and await source.is_open(question.id):
@@ -151,7 +151,7 @@ async def _is_asked(
     if text:
         try:
             await source.answer(question.id, text)
-        except ChargehandError as error:  # such as: it was answered elsewhere, and by whom
+        except ChargehandError as error:  # for example, somebody else has answered it
             say(str(error))
     return text is not None
 
@@ -162,17 +162,17 @@ async def ask(
     delegate: Callable[[str], Awaitable[None]],
     others: int = 0,
 ) -> str | None:
-    """Show a question and return a text that answers it; None if nobody is there to type one.
+    """Show a question and return a valid answer; None at the end of the input.
 
-    `e` opens an editor for the answer, `s` has the supervisor's model answer through `delegate`. What was
-    written in the editor and is no answer is the draft of the next try. An editor that is left without saving
-    answers nothing. A plan that was edited is shown again before it is approved.
+    `e` opens an editor for the answer; `s` lets the supervisor's model answer, through `delegate`. If the edited text
+    is not a valid answer, the editor opens with it the next time. An editor that is closed without saving answers
+    nothing. An edited plan is shown again before it is approved.
     """
     plan, draft = "", _draft_of(question)
     prompt.show(question, others)
     try:
         while (typed := await prompt.line()) is not None:
-            # A choice goes before a key, as a question spells it: `E` is one of N, E, S and W.
+            # A choice takes precedence over a key: `E` can be one of the choices N, E, S and W.
             is_choice = question.as_spelled(typed) in question.choices
             if typed == SUPERVISOR and not is_choice:
                 try:
@@ -203,7 +203,7 @@ async def ask(
 
 
 def _draft_of(question: Question) -> str:
-    """What the editor begins with: the arguments of a call that may be changed, else the default."""
+    """The initial text of the editor: the plan or the arguments of a call, if editable; otherwise the default."""
     evidence = None if question.evidence.blob else question.evidence.read()
     if question.about == ABOUT_PLAN and isinstance(evidence, dict):
         return msgspec.convert(evidence["plan"], Plan).to_json()
@@ -213,7 +213,7 @@ def _draft_of(question: Question) -> str:
 
 
 def _in_lines(arguments: str) -> str:
-    """Arguments as JSON for an editor; in several lines if one would be too long to read."""
+    """Arguments as JSON for an editor; long ones in several lines."""
     with suppress(msgspec.DecodeError):
         if len(arguments) > LONGEST_ROW:
             return msgspec.json.format(arguments, indent=2)
@@ -221,7 +221,7 @@ def _in_lines(arguments: str) -> str:
 
 
 def _with_plan(question: Question, text: str) -> Question:
-    """The question with the plan that an editor made of it. Raises `UsageError` if that is none."""
+    """The question with the edited plan. Raises `UsageError` if the text is not a plan."""
     evidence = {**question.evidence.read(), "plan": msgspec.to_builtins(Plan.from_json(text))}
     return replace(question, evidence=Value.of(evidence))
 

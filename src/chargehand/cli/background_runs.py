@@ -1,4 +1,4 @@
-"""`chargehand serve`, `submit` and `watch`: runs that a supervisor in the background leads."""
+"""`chargehand serve`, `submit` and `watch`: runs that a background server leads."""
 
 import asyncio
 import gc
@@ -65,14 +65,14 @@ def serve(**options: Any) -> None:
 
 
 class _Said(logging.Handler):
-    """What is logged, on stderr."""
+    """Prints log messages on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         output.say(f"chargehand: {record.getMessage()}")
 
 
 class _Serving:
-    """A supervisor that serves until it is told to stop."""
+    """A supervisor that serves the journal until Ctrl-C or SIGTERM."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class _Serving:
         self._retention = retention
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops: set[asyncio.Task[None]] = set()
-        log = logging.getLogger("chargehand.retention")  # what is deleted is said, too
+        log = logging.getLogger("chargehand.retention")  # to print the deleted runs
         log.setLevel(logging.INFO)
         log.propagate = False
         log.handlers = [_Said()]
@@ -98,7 +98,7 @@ class _Serving:
         self._loop = asyncio.get_running_loop()
         try:
             async with self._listening():
-                # What is loaded by now stays: collections need not go through it again, which takes up to 80 ms each.
+                # All objects loaded by now stay. Frozen, they do not slow down each collection by up to 80 ms.
                 gc.freeze()
                 await self._boss.serve(
                     source=self._source, retention=self._retention, when_ready=self._tell_ready
@@ -109,7 +109,7 @@ class _Serving:
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
-        """Serve the HTTP API meanwhile, if there is one."""
+        """Serve the HTTP API inside the block, if it is switched on."""
         if self._web_options is None:
             yield
             return
@@ -124,14 +124,14 @@ class _Serving:
             await listening
 
     def _tell_ready(self) -> None:
-        """Not earlier: who reads this may start a run at once, which is handed over only if the journal names us."""
+        """Say that the server is ready: only now does the journal name it, so that runs are handed over to it."""
         output.say(f"serving {getattr(self._boss.journal, 'path', 'a journal')}; Ctrl-C stops")
         if (web := self._web) is not None:
             fragment = "" if web.owner is None else f"#token={web.owner.token}"
             output.say(f"dashboard and API: {web.url}{fragment}")
 
     def interrupted(self, times: int) -> None:
-        """Called between any two lines of the main thread, so it only leaves a note for the loop."""
+        """Handle a signal. This can run between any two lines of the main thread, so the event loop does the work."""
         if self._loop is None or times > 2:
             raise KeyboardInterrupt
         self._loop.call_soon_threadsafe(self._stop, GRACE if times == 1 else timedelta())

@@ -1,4 +1,4 @@
-"""`chargehand notes` and `blocks`: what is on the board of a run."""
+"""`chargehand notes` and `blocks`: print the notes and blocks on the board of a run."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from chargehand.presentation.live_frame import StyledText
 from chargehand.presentation.plain_text import clean, clock_words, one_line, output_words
 from chargehand.supervisor import Supervisor
 
-#: characters of a note or a block in a list
+#: most characters of a note or a block in a list
 PREVIEW = 300
 
 
@@ -115,7 +115,7 @@ def blocks(run_id: str, label: str | None, journal: str, *, as_json: bool) -> No
     async def found(boss: Supervisor, head: Head) -> list[tuple[Block, Label | None]]:
         board = boss.board(run=head.stream)
         if label is not None:
-            await board.read(label)  # says so if there is none
+            await board.read(label)  # raises if there is no such block
             return [(block, None) for block in await board.history(label)]
         return [(await board.read(each.label), each) for each in await board.labels()]
 

@@ -1,7 +1,4 @@
-"""Colours of the terminal: the styles of lines as escapes, as far as the terminal and the user want them.
-
-`NO_COLOR` and `FORCE_COLOR` are obeyed. `rich` is imported here alone, when something is to be coloured.
-"""
+"""Terminal colours: renders the styles of lines as escape sequences. Respects `NO_COLOR` and `FORCE_COLOR`."""
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -13,7 +10,7 @@ from rich.style import Style
 
 from chargehand.presentation.live_frame import Line
 
-#: orange says that a person is needed, and nothing else
+#: orange is reserved for: a person is needed
 STYLES = {
     "bold": "bold",
     "dim": "#8a929b",
@@ -41,7 +38,7 @@ class Colours:
         self._system = None if system is None else _SYSTEMS.get(system)
 
     def rendered(self, line: Line) -> str:
-        """The line with escapes for its styles, if this stream shows any."""
+        """The line with escape sequences for its styles, if the stream shows colours."""
         if self._system is None:
             return "".join(part.text for part in line).rstrip()
         return "".join(_styled(part.text, part.style, self._system) for part in line)

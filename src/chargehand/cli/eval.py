@@ -67,7 +67,7 @@ def eval(  # noqa: A001 - the name of the command; the built-in is banned here a
     Exit codes: 1 a metric is outside the bounds of the suite's gate, 2 the suite cannot be used,
     6 a reply is not recorded (use --refresh).
     """
-    # Here, so that the help stays quick.
+    # Imported here to keep `--help` fast.
     from chargehand.evaluation import compare, evaluate, html_of, load_suite
     from chargehand.evaluation.figures import Result
 
@@ -113,7 +113,7 @@ def _write(file: Path, page: str) -> None:
 
 
 def _table_of(result: "Result") -> str:
-    """The figures of every crew, and their differences, as plain tables."""
+    """The figures of each crew, and the comparisons, as plain tables."""
     from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text

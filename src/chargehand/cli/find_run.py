@@ -1,4 +1,4 @@
-"""Runs by what a person types: an id, the beginning of one, or `last`."""
+"""Finds a run by what a person types: an id, the beginning of an id, or `last`."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,13 +18,13 @@ from chargehand.settings import JOURNAL_VARIABLE, JournalPlace, journal_place, r
 from chargehand.supervisor import Supervisor
 
 LAST = "last"
-#: what is said where there are no runs: a crew may keep its runs in a journal of its own
+#: hint for a journal without runs: a crew may have a journal of its own
 OTHER_JOURNAL = f"runs in another journal need --journal FILE, or {JOURNAL_VARIABLE}"
 T = TypeVar("T")
 
 
 async def heads_in(place: JournalPlace) -> list[Head]:
-    """All runs, those too that were only submitted; the one that changed last first. None without a journal."""
+    """All runs, including submitted ones, most recently changed first. Empty if the journal does not exist."""
     if not place.exists():
         return []
     journal = open_journal(place)
@@ -35,12 +35,12 @@ async def heads_in(place: JournalPlace) -> list[Head]:
 
 
 async def heads_of(journal: CheckedJournal) -> list[Head]:
-    """All runs of this journal, those too that were only submitted; the one that changed last first."""
+    """All runs of a journal, including submitted ones, most recently changed first."""
     submitted = {
         each.requested.run: each.head for each in submissions_in(await journal.mail.unread())
     }
     heads = await journal.heads(forgotten=False)
-    for head in heads:  # it may have been taken up between the two looks
+    for head in heads:  # it may have been started between the two reads
         submitted.pop(head.stream, None)
     return sorted(
         [*submitted.values(), *heads], key=lambda head: str(head.changed_at), reverse=True
@@ -48,24 +48,24 @@ async def heads_of(journal: CheckedJournal) -> list[Head]:
 
 
 class FoundRun(Struct, frozen=True):
-    """A run, and what else must be known to say how it stands."""
+    """A run with its status, its questions and its leader."""
 
     result: RunResult
     status: str
-    #: what it asks, or a run nested in it, and nobody has answered
+    #: open questions of the run and of the runs nested in it
     asked: Sequence[Question] = ()
-    #: by question: what was answered and waits for the next leader of the run
+    #: answers that wait for the next leader of the run, by question
     answered: Mapping[str, str] = {}
-    #: the process that leads it
+    #: the process that leads the run
     leader: Process | None = None
-    #: it waits for a supervisor to start it
+    #: set if the run is submitted and waits for a server to start it
     submission: Submission | None = None
-    #: its leader died, or let go of it and a question was answered since: processes that serve should take it over
+    #: its leader died, or released it and a question was answered since then: a server should take it over
     is_abandoned: bool = False
 
 
 async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
-    """How a run stands, with what lies in the inbox for its next leader."""
+    """The state of a run, including the unread commands in the inbox of its next leader."""
     run = head.stream
     submission = None if head.seq else await boss.control.submission(run)
     result = await boss.look(run)
@@ -75,7 +75,7 @@ async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
     if asked and any(
         each.stream == run and each.subject in ("cancel", "stop")
         for each in await boss.journal.mail.unread()
-    ):  # it is to be cancelled, or to answer at once
+    ):  # a cancellation or a request to answer now is waiting
         asked = []
         status = INTERRUPTED if status == WAITING and leader is None else status
     is_abandoned = leader is None and (bool(head.owner) or bool(result.answered))
@@ -83,7 +83,7 @@ async def standing_of(boss: Supervisor, head: Head) -> FoundRun:
 
 
 async def find_run(typed: str, place: JournalPlace) -> Head:
-    """The run that is meant. Raises `UsageError` that lists the nearest ones if none is."""
+    """Find the run. Raises `UsageError`, which lists the nearest ids, if there is none or more than one."""
     try:
         return chosen_run(typed, await heads_in(place), place)
     except UnknownRun:
@@ -93,7 +93,7 @@ async def find_run(typed: str, place: JournalPlace) -> Head:
 
 
 def chosen_run(typed: str, heads: Sequence[Head], place: JournalPlace) -> Head:
-    """The one of these runs that is meant. Raises `UsageError` that lists the nearest ones if none is."""
+    """Find the run in `heads`. Raises `UsageError`, which lists the nearest ids, if there is none or more than one."""
     if not heads:
         raise UnknownRun(
             typed, f"{place} holds no runs; start one: {place.command('run', '…')}; {OTHER_JOURNAL}"
@@ -117,7 +117,7 @@ def chosen_run(typed: str, heads: Sequence[Head], place: JournalPlace) -> Head:
 
 
 async def find_begun(typed: str, place: JournalPlace) -> str:
-    """The id of the run that is meant. Raises `NotBegun` if it was only submitted."""
+    """Find the id of a run. Raises `NotBegun` if the run was submitted but not started."""
     return refuse_submitted(await find_run(typed, place)).stream
 
 
@@ -129,7 +129,7 @@ def refuse_submitted(head: Head) -> Head:
 
 
 async def deleted_in(place: JournalPlace) -> set[str]:
-    """The runs that retention deleted."""
+    """The ids of the runs that retention deleted."""
     if not place.exists():
         return set()
     journal = open_journal(place)
@@ -140,7 +140,7 @@ async def deleted_in(place: JournalPlace) -> set[str]:
 
 
 async def with_run(typed: str, journal: str, then: Callable[[Supervisor, Head], Awaitable[T]]) -> T:
-    """Find a run and do something with it; its journal is open meanwhile."""
+    """Find a run and call `then` with it while the journal is open."""
     place = journal_place(journal)
     head = await find_run(typed, place)
     async with reader_of(place) as boss:

@@ -1,4 +1,4 @@
-"""A run that another process leads, followed at this terminal: `chargehand watch`, and `run` where a server leads."""
+"""Follows a run that another process leads: `chargehand watch`, and `chargehand run` if a server leads the run."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ from chargehand.settings import Choice, JournalPlace, journal_place
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server, servers_of
 
-#: seconds between two looks at whether anybody leads the run
+#: seconds between two checks whether a process leads the run
 LOOK = 1.0
-#: looks in a row that must find nobody before that is said: a standby takes over between two
+#: checks in a row that find no leader before a message is printed: meanwhile, a standby may take over
 LOOKS = 3
 
 
@@ -33,7 +33,7 @@ def follow(boss: Supervisor, run: str, manner: WatchOptions) -> int:
 
 
 async def servers_for(boss: Supervisor, choice: Choice, *, quiet: bool) -> list[Server]:
-    """The processes that serve the journal and would lead a run as this supervisor does; says why if none does."""
+    """The servers of the journal with the same crew, files and models. If there is none, prints why."""
     ours = boss.offer(choice.source())
     fitting: list[Server] = []
     refusals: list[str] = []
@@ -50,14 +50,14 @@ async def servers_for(boss: Supervisor, choice: Choice, *, quiet: bool) -> list[
 
 
 def servers_words(servers: Sequence[Server]) -> str:
-    """Who takes up what is submitted: of several, nobody knows which."""
+    """The process that starts a submitted run, in words; with several servers, any of them may."""
     if len(servers) > 1:
         return f"one of the {len(servers)} processes that serve this journal"
     return f"{process_words(servers[0].process)}, which serves this journal"
 
 
 def serve_words(source: Mapping[str, Any], place: JournalPlace) -> str:
-    """The command line that serves a journal with the crew that a run comes from."""
+    """The command line that serves a journal with the crew of a run."""
     crew = str(source.get("crew", ""))
     return place.command("serve", *(["--crew", crew] if crew else []))
 
@@ -65,7 +65,7 @@ def serve_words(source: Mapping[str, Any], place: JournalPlace) -> str:
 def untaken_words(
     submission: Submission, servers: Sequence[Server], place: JournalPlace
 ) -> list[str]:
-    """Why nobody takes up a run that was submitted, and what helps; nothing if a process that serves can."""
+    """Why no server starts a submitted run, and what helps; empty if a server can start it."""
     reasons = [(server.process, server.offer.why_not(submission)) for server in servers]
     if not all(reason for _, reason in reasons):
         return []
@@ -78,29 +78,29 @@ def untaken_words(
 
 
 class FollowedRun:
-    """Shows what happens to a run and to the runs nested in it, until its end or until it is left."""
+    """Shows the events of a run and of the runs nested in it, until the run ends or `leave` is called."""
 
     def __init__(self, boss: Supervisor, view: RunView, manner: WatchOptions) -> None:
         self._boss = boss
         self._view = view
         self._manner = manner
         self._left = asyncio.Event()
-        #: of its last leader; empty if it let go, None before the first
+        #: node of the last leader; empty after it released the run, None before the first leader
         self._node: str | None = None
-        #: where its crew comes from
+        #: where the run's crew comes from
         self._source: Mapping[str, Any] = {}
-        #: by task: the worker that has it
+        #: worker of each task
         self._workers: dict[str, str] = {}
-        #: by nested run: what follows it
+        #: the asyncio task that follows each nested run
         self._below: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
 
     def leave(self) -> None:
-        """Stop following; the run goes on."""
+        """Stop following; the run continues."""
         self._left.set()
 
     async def follow(self) -> None:
-        """Return at the end of the run, or when it is parked, or left."""
+        """Follow the run until it ends or is parked, or until `leave` is called."""
         following = asyncio.ensure_future(self._hear_all())
         try:
             async with asyncio.TaskGroup() as group:
@@ -109,14 +109,14 @@ class FollowedRun:
                 minding = group.create_task(self._mind_leader())
                 await asyncio.wait([following, leaving], return_when=asyncio.FIRST_COMPLETED)
                 self._group = None
-                if following.done() and self._below:  # what was nested in it has ended, too
+                if following.done() and self._below:  # the nested runs have ended too
                     await asyncio.wait(self._below.values(), timeout=LOOK)
                 for task in (leaving, minding, *self._below.values()):
                     task.cancel()
         finally:
             following.cancel()
         if following.done():
-            following.result()  # raises what the journal said, if it did
+            following.result()  # raises the error of the journal, if any
 
     async def _hear_all(self) -> None:
         async for event in self._boss.watch(self._view.run):
@@ -138,7 +138,7 @@ class FollowedRun:
                     pass
 
     def _enter(self, event: StepStarted, above: str) -> None:
-        """Follow the run that a task has begun."""
+        """Follow the nested run that a task has started."""
         about = event.about.read()
         run = about.get("run") if isinstance(about, dict) else None
         if isinstance(run, str) and run not in self._below and self._group is not None:
@@ -157,25 +157,25 @@ class FollowedRun:
                     elif isinstance(event, StepStarted) and event.name == NESTED:
                         self._enter(event, path)
             except UnknownRun:
-                await signal.wait(since=known)  # it is about to be begun
+                await signal.wait(since=known)  # it is about to start
             else:
                 return
 
     async def _mind_leader(self) -> None:
-        """Say once each time that nobody leads the run, and how it goes on."""
+        """Each time the run loses its leader, say so once, and how to continue the run."""
         missed = 0
         while True:
             await asyncio.sleep(LOOK)
             try:
                 words = await self.unled()
-            except JournalError:  # who follows says so
+            except JournalError:  # `_hear_all` raises it
                 continue
             missed = missed + 1 if words else 0
             if missed == LOOKS and not self._manner.quiet:
                 output.say(words)
 
     async def unled(self) -> str:
-        """How the run goes on if nobody leads it and nobody is about to; empty otherwise."""
+        """How to continue the run, if no process leads it or will soon; otherwise empty."""
         run, journal, choice = self._view.run, self._boss.journal, self._manner.choice
         servers, place = await servers_of(journal), journal_place(choice.journal)
         if self._node is None:

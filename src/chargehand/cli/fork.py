@@ -1,4 +1,4 @@
-"""`chargehand fork`: a recorded run once more from one of its events, with changes."""
+"""`chargehand fork`: start a new run from any event of another run, with changes."""
 
 import asyncio
 import sys
@@ -110,7 +110,7 @@ def fork(run_id: str, *, plan_file: str | None, **options: Any) -> None:
 
 
 async def _found(given: str, journal: str, max_size: int) -> tuple[str, Mapping[str, Any]]:
-    """The run, and where its crew comes from; a recording is imported into the journal first."""
+    """The id of the run, and where its crew comes from. Imports a recording into the journal first."""
     if is_recording(given):
         place = journal_place(journal).with_folder()
         (copied,) = await recordings.copy([given], place, place, max_size=max_size)
@@ -126,7 +126,7 @@ async def _found(given: str, journal: str, max_size: int) -> tuple[str, Mapping[
 async def _tasks(
     boss: Supervisor, run: str, plan: Plan | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The tasks that are changed, and those that are done again as they are."""
+    """The arguments for `fork`: the tasks to change, and the tasks to run again."""
     redo, prompt, worker = options["redo"], options["prompt"], options["worker"]
     if prompt is None and worker is None:
         return {"redo": redo}
@@ -151,7 +151,7 @@ async def _dry_run(boss: Supervisor, run: str, changes: dict[str, Any]) -> ForkP
 
 
 async def _planned(boss: Supervisor, run: str, changes: dict[str, Any]) -> ForkPlan:
-    """What the fork keeps and does again. Raises `PlanRefused` for a plan that the fork would refuse."""
+    """What the fork keeps and what runs again. Raises `PlanRefused` for a plan that the fork would refuse."""
     fork = await boss.fork_plan(run, **changes)
     fork.plan.refuse_faults(boss.roster.names, fork.requested.limits)
     return fork

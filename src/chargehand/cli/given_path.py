@@ -1,4 +1,4 @@
-"""The type of every argument and option of the command line that is a path."""
+"""The click type for arguments and options that are paths."""
 
 import os
 from typing import Any
@@ -11,7 +11,7 @@ from chargehand.errors import UsageError
 
 
 class GivenPath(click.Path):
-    """The path of a file or a folder. One that can be none is refused in one line, whatever reads or writes it."""
+    """The path of a file or folder. Refuses an invalid path before anything is read or written."""
 
     def convert(
         self,
@@ -19,7 +19,6 @@ class GivenPath(click.Path):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> Any:
-        """The path, which is checked."""
         if os.fspath(value):
             checked_path(value, "" if param is None else _name_of(param))
         elif param is not None and _is_typed(param, ctx):
@@ -28,7 +27,7 @@ class GivenPath(click.Path):
 
 
 def empty(param: click.Parameter) -> UsageError:
-    """The error of a value that is there and says nothing: it must not pass for one left out."""
+    """The error for an empty value, which must not be treated as if the option was left out."""
     return UsageError(
         f"{_name_of(param)}: the value is empty, perhaps because a shell variable is not set; give a value, or "
         "leave it out"
@@ -40,6 +39,6 @@ def _name_of(param: click.Parameter) -> str:
 
 
 def _is_typed(param: click.Parameter, context: click.Context | None) -> bool:
-    """Whether this value stands on the command line, and is not the default."""
+    """Whether the value comes from the command line, not from the default."""
     source = None if context is None else context.get_parameter_source(param.name or "")
     return source is ParameterSource.COMMANDLINE

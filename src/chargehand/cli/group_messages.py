@@ -1,4 +1,4 @@
-"""`chargehand talk`: who said what to whom in a run of a group."""
+"""`chargehand talk`: print the messages of a group conversation."""
 
 import asyncio
 from textwrap import indent

@@ -1,4 +1,4 @@
-"""`chargehand init`: a crew file to start from, or a copy of a whole example."""
+"""`chargehand init`: create a crew file, or copy a complete example."""
 
 import re
 import shutil
@@ -11,15 +11,15 @@ from chargehand.cli.given_path import GivenPath
 from chargehand.cli.output import say
 from chargehand.errors import UsageError
 
-#: in the package that is installed, or in a checkout
 _PACKAGE = Path(__file__).parents[1]
-#: to a page of the documentation, as the READMEs of the examples have them; code in the text may hold brackets
+#: a link from an example's README to a documentation page; code in the link text may contain brackets
 _DOCS_LINK = re.compile(r"\[((?:`[^`]*`|[^\]`])+)\]\(\.\./\.\./(docs/[^)]+)\)")
+#: in the installed package, or in a checkout
 _EXAMPLES = _PACKAGE / "examples", _PACKAGE.parents[1] / "examples"
 
 
 def examples() -> dict[str, Path]:
-    """The complete examples by name: folders with replies that a model would give."""
+    """The complete examples by name: folders that contain scripted model replies."""
     found = (replies.parent for root in _EXAMPLES for replies in root.glob("*/replies.toml"))
     return {folder.name.replace("_", "-"): folder for folder in sorted(found)}
 
@@ -84,7 +84,7 @@ def _copy_example(name: str, path: Path | None) -> None:
 
 
 def _unlink_docs(readme: Path) -> None:
-    """Name the pages of the documentation instead of linking to them: they are not copied."""
+    """Replace links to documentation pages by their names: the pages are not copied."""
     if readme.exists():
         text = readme.read_text(encoding="utf-8")
         readme.write_text(_DOCS_LINK.sub(r"\1 (\2 of chargehand)", text), encoding="utf-8")

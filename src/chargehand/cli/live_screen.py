@@ -1,4 +1,4 @@
-"""The live view of a run at this terminal: painted at the bottom, finished tasks above, keys obeyed."""
+"""The live view of a run: painted at the bottom of the terminal, with finished tasks above; reads single keys."""
 
 import asyncio
 import codecs
@@ -41,19 +41,19 @@ from chargehand.result import RunResult
 from chargehand.roles.plan_review import ABOUT_PLAN
 from chargehand.terminal_detection import is_terminal
 
-#: seconds between two paintings, and between two while nothing happens: clocks go on
+#: seconds between two repaints: at least, and while nothing happens (the clocks still advance)
 PAUSE, TICK = 0.25, 1.0
-#: lines about finished tasks, and about all else, that are written at once; of more, one line says how many
+#: most lines written at once, for finished tasks and for everything else; one line counts the rest
 MOST_AT_ONCE = 40
-#: characters of an output that are shown with its task, at most
+#: most characters of a task's output that are shown
 PREVIEW = 80
 
-#: seconds in which keys are dropped after a question closed while its answer was typed
+#: seconds for which keys are dropped after a question closed while a person was typing its answer
 DEAF = 1.0
-#: hides or shows the plan, also while an answer is typed
+#: shows or hides the plan, even while an answer is being typed
 PLAN_KEY = "\t"
 
-#: told by the view itself
+#: events that the view itself shows, so they get no line
 _UNSAID = (
     *(events.RunRequested, events.PlanAdopted, events.TaskAdded, events.PlanSealed),
     *(events.AttemptStarted, events.ProgressNoted, events.RunFinished),
@@ -66,9 +66,9 @@ _ICONS: dict[type[Any], tuple[str, str]] = {
     events.AttemptLost: MARKS[TaskState.RETRYING][:2],
     events.PersonAsked: MARKS[TaskState.ASKING][:2],
 }
-#: a key: one character, or a sequence that begins with an escape
+#: a key: one character, or an escape sequence
 _KEY = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?|.", re.DOTALL)
-#: what scrolls a question that does not fit: arrows by a row, Page Up and Page Down by all that is in sight
+#: keys that scroll a long question: arrows by a row, Page Up and Page Down by a page
 _SCROLL_KEYS = {
     **dict.fromkeys(("\x1b[A", "\x1bOA"), (-1, False)),
     **dict.fromkeys(("\x1b[B", "\x1bOB"), (1, False)),
@@ -78,7 +78,7 @@ _SCROLL_KEYS = {
 
 
 class _DoneTask(NamedTuple):
-    """A task that is done, and how long it took."""
+    """A finished task, and how long it took."""
 
     length: str
     event: events.AttemptFinished
@@ -102,7 +102,7 @@ class _DoneTask(NamedTuple):
 
 
 class LiveScreen:
-    """Shows a run while it goes on, and reads what is typed meanwhile."""
+    """Shows a run while it is in progress, and reads keys and answers."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         self._region = TerminalRegion(sys.stderr)
@@ -111,34 +111,34 @@ class LiveScreen:
         self._below: dict[str, LiveState] = {}
         self._words = ProgressLines(lambda _: None, verbose=verbose)
         self._words_below: dict[str, ProgressLines] = {}
-        #: what waits to be written above, in order: tasks that are done, and lines about all else
+        #: to be written above the view, in order: finished tasks, and lines for everything else
         self._untold: list[_DoneTask | Line] = []
         self._dirty = asyncio.Event()
         self._is_open = True
-        #: whether another program has the terminal: this one runs in the background
+        #: whether this process is in the background, so that another program owns the terminal
         self._is_away = False
-        #: what the person wants; None: where there is room
+        #: chosen by the person; None: shown if there is room
         self._shows_plan: bool | None = None
         self._asked: OpenQuestion | None = None
-        #: by the monotonic clock: until then, what is typed is not meant for the question that is shown
+        #: keys typed before this time (monotonic clock) are not meant for the current question
         self._deaf_until = 0.0
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         #: whether this process leads the run, so that Ctrl-C stops it
         self.leads = True
-        #: whether a model can answer in place of the person
+        #: whether a model can answer instead of the person
         self.has_model = False
-        #: called for a key while nothing is asked
+        #: called for a key while no question is open
         self.on_key: Callable[[str], None] = lambda _: None
         output.above = self.above
 
-    # what happens
+    # events
 
     def hear(self, event: Event) -> None:
         self._hear(self._state, self._words, event)
 
     def hear_below(self, where: str, run: str, event: Event) -> None:
-        """An event of a run that is nested in this one."""
+        """Show an event of a nested run."""
         state = self._below.get(run)
         if state is None:
             state = self._below[run] = LiveState(where)
@@ -168,14 +168,14 @@ class LiveScreen:
         self._dirty.set()
 
     def stop(self) -> None:
-        """Show that the run is being stopped here."""
+        """Show that this process is stopping the run."""
         self._state.is_stopping = True
         self._dirty.set()
 
     # painting
 
     async def run(self) -> None:
-        """Paint whenever something has changed, four times a second at most, until cancelled."""
+        """Repaint after each change, at most four times a second, until cancelled."""
         with self._reading_keys():
             while self._is_open:
                 await asyncio.sleep(PAUSE)
@@ -207,7 +207,7 @@ class LiveScreen:
         )
 
     def _key_words(self) -> str:
-        """What the keys do, for the last line."""
+        """The last line: what the keys do."""
         if self._asked is None:
             ctrl_c = "stops, twice cancels" if self.leads else "leaves; the run continues"
             return f"p {'continue' if self._state.is_paused else 'pause'} · Ctrl-C {ctrl_c}"
@@ -216,12 +216,12 @@ class LiveScreen:
         return f"Enter answers · e editor · {delegate}Ctrl-C {'stops' if self.leads else 'leaves'}"
 
     def above(self, text: str) -> None:
-        """Write something else that the person is to read."""
+        """Write other text above the view."""
         self._flush()
         self._region.above(text)
 
     def close(self) -> None:
-        """Write what is left to be written, and leave the terminal as it was."""
+        """Write all pending lines and remove the view from the terminal."""
         if not self._is_open:
             return
         self._flush()
@@ -230,7 +230,7 @@ class LiveScreen:
         output.above = None
 
     def _flush(self) -> None:
-        """Write what waits, in one go."""
+        """Write all pending lines at once."""
         untold, self._untold = self._untold, []
         done = [each for each in untold if isinstance(each, _DoneTask)]
         columns, left = self._region.size[0], MOST_AT_ONCE
@@ -251,10 +251,10 @@ class LiveScreen:
         if lines:
             self._region.above("\n".join(self._colours.all_rendered(lines)))
 
-    # questions, as `TerminalPrompt` asks them
+    # questions: the interface `Prompt`
 
     def show(self, question: Question, others: int = 0) -> None:
-        """Pin a question until `hide`."""
+        """Show a question in the view until `hide`."""
         task = next((t for t, q in self._state.questions.values() if q.id == question.id), "")
         task = task or question.id.partition(":")[2].rpartition(":")[0]
         is_sudden = time.monotonic() < self._deaf_until
@@ -267,29 +267,29 @@ class LiveScreen:
         self.paint()
 
     def object(self, words: str) -> None:
-        """Say why what was typed is no answer."""
+        """Say why the typed text is not a valid answer."""
         if self._asked is not None:
             self._asked.objection = words
             self.paint()
 
     def hide(self) -> None:
         was, self._asked = self._asked, None
-        # It closed while something was typed: what comes in the next moment was meant for it, too.
+        # If it closed while its answer was being typed, the next keys were meant for it too.
         self._deaf_until = time.monotonic() + DEAF if was is not None and was.typed else 0.0
-        # What was typed too late was meant for this question, not for the next.
+        # Lines typed too late were meant for this question, not for the next one.
         drop_lines(self._lines)
         self._dirty.set()
 
     async def line(self) -> str | None:
-        """The next line that is typed while a question is pinned; None once there will be no more."""
+        """The next line typed while a question is shown; None at the end of the input."""
         return await self._lines.get()
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        yield  # keys are read all the time
+        yield  # `run` reads the keys
 
     async def edited(self, text: str, edit: Callable[[str], Awaitable[str]]) -> str:
-        """What an editor makes of a text; the view is off the screen meanwhile."""
+        """Edit a text with `edit`; the view is hidden meanwhile."""
         self._region.clear()
         was_open, self._is_open, output.above = self._is_open, False, None
         with self._keys_left_alone():
@@ -302,7 +302,7 @@ class LiveScreen:
 
     @contextlib.contextmanager
     def _reading_keys(self) -> Iterator[None]:
-        """Read single keys without echo. Another program in the foreground has the keys to itself."""
+        """Read single keys without echo, while this process is in the foreground."""
         if not is_terminal(sys.stdin):
             yield
             return
@@ -329,36 +329,36 @@ class LiveScreen:
         loop.remove_signal_handler(signal.SIGCONT)
 
     def _suspend(self) -> None:
-        """Leave the terminal to the shell, as it was before, and stop until this process is continued."""
+        """Restore the terminal for the shell, and stop this process until it is continued."""
         self._region.clear()
         termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._usual)
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTSTP)
         os.kill(os.getpid(), signal.SIGTSTP)
         self._heed_suspension()
-        self._take_keys()  # no shell minds it, and it was not stopped
+        self._take_keys()  # if no shell controls the process, it was not stopped
 
     def _go_on(self) -> None:
-        self._region.forget()  # whoever stopped it: what was drawn is no longer at the end
+        self._region.forget()  # the shell has written below the view meanwhile
         self._take_keys()
 
     def _has_terminal(self) -> bool:
-        """Whether the terminal is to be painted; after a while in the background, as if for the first time."""
+        """Whether to paint. After a return from the background, the view starts afresh."""
         was_away, self._is_away = self._is_away, not self._is_in_foreground()
         if was_away and not self._is_away:
-            self._go_on()  # a shell sends no signal where it brings back what `bg` let run
+            self._go_on()  # `fg` after `bg` sends no signal to a running process
         return not self._is_away
 
     def _is_in_foreground(self) -> bool:
-        """Whether the terminal is this process's to paint: not after `bg`, when the shell writes there."""
+        """Whether this process may paint the terminal: not after `bg`, when the shell uses it."""
         try:
             return not is_terminal(sys.stdin) or os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
         except OSError:
-            return True  # the terminal is gone; the region finds that out itself
+            return True  # the terminal is gone, which the region detects itself
 
     def _take_keys(self) -> None:
         fd = sys.stdin.fileno()
         if not self._is_in_foreground():
-            return  # in the background, a change of the terminal would stop this process
+            return  # changing the terminal from the background would stop this process
         ours = termios.tcgetattr(fd)
         ours[3] &= ~(termios.ICANON | termios.ECHO)
         termios.tcsetattr(fd, termios.TCSADRAIN, ours)
@@ -368,7 +368,7 @@ class LiveScreen:
     def _keys_left_alone(self) -> Iterator[None]:
         fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
         loop.remove_reader(fd)
-        self._heed_no_suspension()  # the editor does
+        self._heed_no_suspension()  # the editor handles it
         termios.tcsetattr(fd, termios.TCSADRAIN, self._usual)
         try:
             yield
@@ -379,7 +379,7 @@ class LiveScreen:
 
     def _read(self) -> None:
         if not self._is_in_foreground():
-            return  # it is typed for the shell, and reading it would stop this process
+            return  # the keys are for the shell, and reading them would stop this process
         data = os.read(sys.stdin.fileno(), 4096)
         if not data:
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
@@ -435,7 +435,7 @@ def _is_done(event: Event) -> bool:
 
 
 def _is_about_duty(event: Event) -> bool:
-    """Whether it is about a system task, which the view shows while it lasts; failures are told."""
+    """Whether an event of a system task needs no line: the view shows the task while it runs. Failures get a line."""
     task = getattr(event, "task", "")
     is_failure = isinstance(event, events.TaskFailed) or (
         isinstance(event, events.AttemptFinished) and isinstance(event.outcome, Failed)
@@ -444,7 +444,7 @@ def _is_about_duty(event: Event) -> bool:
 
 
 def _preview(event: events.AttemptFinished) -> str:
-    """The first words of an output."""
+    """The beginning of a task's output."""
     outcome = event.outcome
     if not isinstance(outcome, Done) or outcome.value.blob or len(outcome.value.json) > 4096:
         return ""

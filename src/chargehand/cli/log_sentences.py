@@ -1,4 +1,4 @@
-"""Log records as people at a terminal read them: sentences instead of keys and values."""
+"""Turns log records into sentences for people at a terminal."""
 
 import logging
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from chargehand.decisions.display_names import task_name
 
 
 def log_words(record: logging.LogRecord) -> str:
-    """The message of a record; of events that a newcomer meets, a sentence."""
+    """A log record as text: a sentence for common events, otherwise the message of the record."""
     event = str(record.msg).partition(" ")[0]
     say = _SENTENCES.get(event)
     args = record.args if isinstance(record.args, tuple) else ()
     try:
         return record.getMessage() if say is None else say(*args)
-    except (TypeError, ValueError):  # another journal says it with other facts
+    except (TypeError, ValueError):  # the journals log `journal_waits` differently
         return record.getMessage()
 
 

@@ -1,4 +1,4 @@
-"""`chargehand mcp`: the supervisor as a server of the Model Context Protocol."""
+"""`chargehand mcp`: serve the supervisor over MCP, the Model Context Protocol."""
 
 import asyncio
 import logging
@@ -14,11 +14,11 @@ from chargehand.cli.output import say
 from chargehand.errors import UsageError
 from chargehand.terminal_detection import is_terminal
 
-TOKEN_VARIABLE = "CHARGEHAND_MCP_TOKEN"  # noqa: S105 - where the token is, not what it is
+TOKEN_VARIABLE = "CHARGEHAND_MCP_TOKEN"  # noqa: S105 - the name of a variable, not a token
 
 
 def place(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    """What an option that is HOST:PORT becomes."""
+    """Parse an option that is HOST:PORT."""
     if value is None:
         return None
     host, colon, port = value.rpartition(":")
@@ -51,10 +51,10 @@ def mcp(*, http: tuple[str, int] | None, approvals: bool, **options: Any) -> Non
         from chargehand.server.mcp import serve_http, serve_stdio
     except ModuleNotFoundError as error:
         raise UsageError(f"serving MCP needs {error.name}; install chargehand[mcp]") from None
-    logging.getLogger("chargehand").propagate = False  # it is on stderr already
+    logging.getLogger("chargehand").propagate = False  # the command line logs to stderr already
     with redirect_stdout(sys.stderr):  # a crew may print while it is loaded
         boss, _ = boss_for(choice_of(options))
-    # Taken out of the environment: what workers start has no business with it.
+    # Removed from the environment, so that programs started by workers cannot read it.
     token = os.environ.pop(TOKEN_VARIABLE, "").strip()
     if http is None:
         if sys.stdin is None or sys.stdout is None:

@@ -1,4 +1,4 @@
-"""`chargehand models`: which models can be named, and models that run on this machine."""
+"""`chargehand models`: list models, and download models that run on this machine."""
 
 import os
 from collections.abc import Iterator

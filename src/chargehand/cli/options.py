@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they become."""
+"""Options that several commands share, and the functions that convert their values."""
 
 import shlex
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def length(_: click.Context, __: click.Parameter, value: str | None) -> timedelta | None:
-    """What an option that is a length of time becomes."""
+    """Parse an option that is a duration."""
     try:
         return None if value is None else length_of(value)
     except UsageError as error:
@@ -33,7 +33,7 @@ def length(_: click.Context, __: click.Parameter, value: str | None) -> timedelt
 
 
 def stated(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """What an option that names something becomes; given as "", it must not pass for one left out."""
+    """Refuse an empty value from the command line: it must not be treated as if the option was left out."""
     given = context.get_parameter_source(option.name or "")
     if value is not None and not value.strip() and given is ParameterSource.COMMANDLINE:
         raise empty(option)
@@ -41,7 +41,7 @@ def stated(context: click.Context, option: click.Parameter, value: str | None) -
 
 
 def journal_path(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """What an option that names a journal becomes; one that can be no file is refused here."""
+    """Check an option that names a journal. Refuses an invalid path."""
     stated(context, option, value)
     if value and not is_dsn(value):
         real_path(Path(value.removeprefix("sqlite:")))
@@ -49,7 +49,7 @@ def journal_path(context: click.Context, option: click.Parameter, value: str | N
 
 
 def size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    """What an option that is a size becomes."""
+    """Parse an option that is a size."""
     try:
         return None if value is None else size_of(value)
     except UsageError as error:
@@ -68,14 +68,14 @@ def recording_option(command: Command) -> Command:
 
 
 class PathsCommand(click.Command):
-    """A command whose --files takes all paths that follow it, as the shell spells `docs/*.md` out."""
+    """A command whose --files takes several paths, such as those that the shell makes of `docs/*.md`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _spelt_out(args))
 
 
 def _spelt_out(args: list[str]) -> list[str]:
-    """With --files before every path of a row; what is no path, such as the request, ends the row."""
+    """Insert --files before each further path after --files; the first argument that is not a path ends the list."""
     spelt: list[str] = []
     is_row = False
     for arg in args:
@@ -95,7 +95,7 @@ def _exists(text: str) -> bool:
 
 
 def journal_option(command: Command, first: str = "") -> Command:
-    """Where the runs are; `first` is looked at before the usual places."""
+    """Add `--journal`. `first` completes the help text: it names what takes precedence over the usual defaults."""
     return click.option(
         "--journal",
         default="",
@@ -110,7 +110,7 @@ def json_option(what: str) -> Callable[[Command], Command]:
 
 
 def crew_options(command: Command) -> Command:
-    """Who does the work: gathered into one `Choice`, which the command gets as `choice`."""
+    """Add the options of the crew; `choice_of` turns their values into a `Choice`."""
     options = (
         click.option(
             "--crew",
@@ -169,7 +169,7 @@ def notify_option(command: Command) -> Command:
 
 
 def choice_of(options: dict[str, Any]) -> Choice:
-    """Take the crew's options out of a command's."""
+    """Remove the crew options from the options of a command, and return them as a `Choice`."""
     return Choice(
         crew=options.pop("crew"),
         files=options.pop("files"),
@@ -181,27 +181,24 @@ def choice_of(options: dict[str, Any]) -> Choice:
 
 
 def boss_for(choice: Choice, *, quiet: bool = False) -> tuple[Supervisor, Choice]:
-    """The supervisor that the options ask for, and the options with its journal, for commands about its runs.
-
-    What was chosen for the user is said on stderr.
-    """
+    """The supervisor for the options, and the options with its journal. Prints the chosen defaults on stderr."""
     boss = supervisor_for(choice, (lambda _: None) if quiet else say)
     return boss, with_journal_of(boss, choice)
 
 
 def resume_words(result: RunResult, choice: Choice) -> str:
-    """The command line that goes on with a run; one begun in Python needs to be told its crew."""
+    """The command line that resumes a run; for a run that was started in Python, it asks for the crew."""
     words = again("resume", result.id, choice)
     return words if result.source or choice.crew else f"{words} --crew FILE.py:NAME"
 
 
 def with_resume_words(text: str, result: RunResult, choice: Choice) -> str:
-    """A text of the journal that says how a run is resumed, with a command that can be pasted here."""
+    """Replace a plain `chargehand resume` in a text by the complete command line, which can be pasted."""
     return text.replace(f"chargehand resume {result.id}", resume_words(result, choice))
 
 
 def again(command: str, run: str, choice: Choice) -> str:
-    """A command line about this run, with what must be said again."""
+    """A command line for this run, with the options that must be repeated."""
     words = [command, run]
     if command == "resume":
         words += [word for way in choice.notify for word in ("--notify", way)]

@@ -1,4 +1,4 @@
-"""Where output goes: results to stdout, everything else to stderr, and what a terminal allows."""
+"""Writes output: results to stdout, everything else to stderr, in a form that the terminal can show."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from chargehand.terminal_detection import is_interactive, is_plain, is_terminal
 if TYPE_CHECKING:
     from chargehand.presentation.live_frame import Line
 
-#: of a table or a chart: a wider one helps nobody, and $COLUMNS may say anything
+#: width limit for tables and charts: $COLUMNS may be any number
 MOST_COLUMNS = 1_000
 
 __all__ = [
@@ -37,15 +37,15 @@ __all__ = [
     "write_file",
 ]
 
-#: takes lines for the person while a live view has the terminal
+#: prints messages while a live view uses the terminal
 above: Callable[[str], None] | None = None
-#: why stdout could not be written to, other than a closed pipe
+#: why writing to stdout failed, except for a closed pipe
 lost: list[str] = []
 _streamed = StreamedWrap()
 
 
 def say(text: str, hang: int = 0) -> None:
-    """One line for the person, on stderr; on a terminal, broken between words. Later rows begin at `hang`."""
+    """Print a message on stderr; on a terminal, wrapped between words. Later rows are indented by `hang`."""
     words = wrapped(clean(text), columns_of(sys.stderr), hang)
     if above is not None:
         above(words)
@@ -54,12 +54,12 @@ def say(text: str, hang: int = 0) -> None:
 
 
 def result(text: str) -> None:
-    """The result, or a piece of it that is a line of its own, on stdout; on a terminal, broken between words."""
+    """Print the result, or a line of it, on stdout; on a terminal, wrapped between words."""
     _echo(wrapped(clean(text), columns_of(sys.stdout)))
 
 
 def styled(line: "Line") -> None:
-    """A line of the result with colours, where stdout shows them."""
+    """Print a line of the result, with colours if stdout shows them."""
     from chargehand.presentation.live_frame import wrapped_line  # here: it takes a while to import
 
     cleaned = tuple(part._replace(text=clean(part.text)) for part in line)
@@ -73,12 +73,12 @@ def styled(line: "Line") -> None:
 
 
 def width() -> int:
-    """The columns for a table or a chart: of the terminal, or as $COLUMNS says, within reason."""
+    """The width for tables and charts: $COLUMNS or the width of the terminal, up to a limit."""
     return min(shutil.get_terminal_size().columns, MOST_COLUMNS)
 
 
 def columns_of(stream: TextIO) -> int:
-    """The columns of a terminal; 0 for anything else."""
+    """The width of a terminal; 0 if the stream is not a terminal."""
     if not is_terminal(stream):
         return 0
     try:
@@ -88,16 +88,16 @@ def columns_of(stream: TextIO) -> int:
 
 
 def has_colours() -> bool:
-    """Whether stdout shows colours: a terminal, or one that is made to, unless the user wants none."""
+    """Whether stdout shows colours: on a terminal or with $FORCE_COLOR, unless $NO_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (is_terminal(sys.stdout) and not is_plain())
 
 
 def write_file(file: str, words: str, *, quiet: bool) -> bool:
-    """Write the result into its file, and say so; False if that cannot be done: print it rather than lose it.
+    """Write the result to a file, and say so. False if writing failed: the caller then prints the result.
 
-    A file is never replaced by nothing: without a result it keeps what it holds.
+    Without a result, the file keeps its contents.
     """
     if not words:
         tell_unwritten(file, "there is no result")
@@ -113,43 +113,40 @@ def write_file(file: str, words: str, *, quiet: bool) -> bool:
 
 
 def tell_unwritten(file: str, why: str) -> None:
-    """Say why no result was written into its file."""
+    """Say why no result was written to the file."""
     say(f"{why}, so {file} is {'left as it was' if Path(file).exists() else 'not written'}")
 
 
 def piece(text: str) -> None:
-    """A piece of the result while it grows, on stdout; a new line writes what is left of the one before."""
+    """Print a piece of a streamed result on stdout; a newline completes the current line."""
     width = columns_of(sys.stdout)
     _echo(_streamed.add(clean(text), width) if width else clean(text), nl=False)
 
 
 def as_json(value: Any) -> None:
-    """A value as one line of JSON on stdout, at once: a program may wait for it at the other end of a pipe."""
+    """Print a value as one line of JSON on stdout, unbuffered: a program may wait for it in a pipe."""
     raw(msgspec.json.encode(value))
 
 
 def raw(line: bytes) -> None:
-    """JSON on stdout, without anything that a terminal would obey."""
+    """Print JSON on stdout, without control characters."""
     text = clean_json(line).decode()
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
-        text = ascii_json(text)  # an escape of the stream, such as `\xe9`, would not be JSON
+        text = ascii_json(text)  # backslashreplace would write `\xe9`, which is not JSON
     _echo(text)
 
 
 def escape_unencodable() -> None:
-    """Have stdout escape the characters that its encoding lacks: Latin-1 has no `…`, and would refuse the whole text.
-
-    stderr does so by itself.
-    """
+    """Make stdout escape characters that its encoding lacks, as stderr does: in Latin-1, `…` would raise an error."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None and getattr(sys.stdout, "errors", "") == "strict":
         reconfigure(errors="backslashreplace")
 
 
 def _echo(text: str, *, err: bool = False, nl: bool = True, color: bool | None = None) -> None:
-    """Write. Nobody listening any more is no reason to lose a run, nor is a full disk: it goes on, unheard."""
+    """Write. After a closed pipe or a full disk, the run continues and further output is dropped."""
     try:
         click.echo(text, err=err, nl=nl, color=color)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`chargehand plan`: write a plan and look at it, save it, edit it, check it."""
+"""`chargehand plan`: write, print, save, edit or check a plan."""
 
 import asyncio
 import sys
@@ -106,7 +106,7 @@ def _print(made: Plan, options: dict[str, Any]) -> None:
 
 
 def _look_at(file: str, choice: Choice, *, is_edited: bool) -> None:
-    """Check a plan file against the crew's roster, after the person has edited it."""
+    """Check a plan file against the crew's roster; with `is_edited`, open it in the editor first."""
     if is_edited:
         if not Path(file).exists():
             raise UsageError(
@@ -127,7 +127,7 @@ def _look_at(file: str, choice: Choice, *, is_edited: bool) -> None:
 
 
 def _roster(choice: Choice) -> tuple[Roster, set[str]]:
-    """The workers, and what tasks may name, without a journal or a model: nothing is run."""
+    """The roster, and the names that tasks may use. Needs neither a journal nor a model."""
     crew = crew_for(choice, lambda _: None)
     if isinstance(crew, Supervisor):
         return crew.roster, crew.roster.names

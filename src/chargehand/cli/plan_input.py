@@ -1,4 +1,4 @@
-"""What a person hands in: a request in words, a plan in a file, a plan that they review and edit."""
+"""Reads the input of a person: a request, a plan file, or a plan that they review and edit."""
 
 import sys
 import tempfile
@@ -17,12 +17,12 @@ from chargehand.settings import Choice
 from chargehand.supervisor import Supervisor
 
 STDIN = "-"
-#: characters of a plan from stdin
+#: most characters of a plan from stdin
 _LONGEST_PLAN = 64 * 2**20
 
 
 def given_request(typed: str | None) -> str:
-    """The request, typed or read from stdin, within its cap."""
+    """The request, typed or read from stdin. Raises `UsageError` if it is empty or too long."""
     text = _stdin(4 * LONGEST_REQUEST) if typed == STDIN else typed or ""
     if not text.strip():
         raise UsageError('the request is empty; say what to do: chargehand run "…"')
@@ -46,7 +46,7 @@ def refuse_other_crew(asked: str | Plan, boss: Supervisor, choice: Choice) -> No
 
 
 def given_plan(file: str) -> Plan:
-    """The plan in a file, or from stdin. Raises `UsageError` that names the file and the place."""
+    """The plan from a file or from stdin. Raises `UsageError`, which names the file and the position."""
     try:
         text = _stdin(_LONGEST_PLAN) if file == STDIN else _text_of(Path(file))
     except (OSError, UnicodeDecodeError) as error:
@@ -64,7 +64,7 @@ def _text_of(file: Path) -> str:
 
 
 def _stdin(most: int) -> str:
-    """What is piped in, up to this many characters."""
+    """Read at most this many characters from stdin."""
     if sys.stdin is None:  # closed by the shell (`<&-`) or by a daemon
         raise UsageError("- stands for stdin, which is closed; pipe the text in, or leave out -")
     try:
@@ -76,7 +76,7 @@ def _stdin(most: int) -> str:
 
 
 def review(plan: Plan, roster: Collection[str]) -> Plan:
-    """The plan as the person approves it. Raises `click.Abort` if they do not."""
+    """Let the person edit and approve the plan. Raises `click.Abort` if they refuse it."""
     while True:
         say(outline(plan))
         say("")
@@ -95,7 +95,7 @@ def review(plan: Plan, roster: Collection[str]) -> Plan:
 
 
 def edited(plan: Plan, roster: Collection[str]) -> Plan:
-    """The plan after the person's editor; as it was if what they wrote is no sound plan."""
+    """Open the plan in the person's editor. Returns the old plan if the new one has faults."""
     with tempfile.TemporaryDirectory(prefix="chargehand-") as folder:
         file = Path(folder) / "plan.json"
         file.write_text(plan.to_json() + "\n", encoding="utf-8")

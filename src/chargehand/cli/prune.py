@@ -1,4 +1,4 @@
-"""`chargehand prune`: deletes finished runs by age, number and size."""
+"""`chargehand prune`: delete finished runs by age, number and size."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def retention_options(before: str = "") -> Callable[[Command], Command]:
-    """Which finished runs are kept: `--older-than`, `--keep`, `--max-size`, each with `before` in its name."""
+    """Add `--older-than`, `--keep` and `--max-size`, with `before` as a prefix of their names."""
     options = (
         click.option(
             f"--{before}older-than",
@@ -56,7 +56,7 @@ def retention_options(before: str = "") -> Callable[[Command], Command]:
 
 
 def retention_of(options: dict[str, Any]) -> Retention | None:
-    """Take the options of retention out of a command's; None if none was given."""
+    """Remove the retention options from the options of a command; None if none was given."""
     given = {name: options.pop(name) for name in ("older_than", "keep", "max_size")}
     return Retention(**given) if any(value is not None for value in given.values()) else None
 

@@ -1,4 +1,4 @@
-"""`chargehand record`, `replay`, `diff`, `copy`: runs apart from the journal that they were led in."""
+"""`chargehand record`, `replay`, `diff`, `copy`: save, recompute, compare and copy runs."""
 
 import asyncio
 import difflib
@@ -31,7 +31,7 @@ from chargehand.recordings import Pair, ReplayReport, RunArchive, RunComparison,
 from chargehand.recordings.recording_file import SUFFIX, is_recording
 from chargehand.settings import JournalPlace, journal_place
 
-#: lines of the difference of two answers that are shown
+#: most lines shown of the difference between two answers
 MOST_LINES = 60
 
 
@@ -124,7 +124,7 @@ async def _replayed(given: str, journal: str, max_size: int) -> tuple[RunArchive
 
 
 async def _loaded(given: str, journal: str, max_size: int) -> RunArchive:
-    """The run that is meant: in the file of a recording, or in the journal."""
+    """Load a run from a recording file or from the journal."""
     if is_recording(given):
         return await recordings.load(given, "", max_size=max_size)
     place = journal_place(journal)
@@ -295,7 +295,7 @@ def copy(
 
 
 async def _all_runs(place: JournalPlace, there: JournalPlace) -> list[str]:
-    """The runs that can be copied; the others are named."""
+    """The ids of the runs that can be copied. Says which runs are skipped, and why."""
     heads = await heads_in(place)
     if not heads:
         raise UsageError(f"{place} holds no runs; give another journal with --journal")

@@ -1,4 +1,4 @@
-"""`chargehand run --server URL`: a run that a server leads, submitted and followed over HTTP."""
+"""`chargehand run --server URL`: submit a run to a server and follow it over HTTP."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ from chargehand.presentation.plain_text import clean
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.roles.plan_review import ABOUT_PLAN
 
-#: what says something about a crew, a journal or a process, and so is the server's to say
+#: options about the crew, the journal or the process: the server has its own
 _OF_SERVER = (
     "crew",
     "files",
@@ -32,14 +32,14 @@ _OF_SERVER = (
     "report",
 )
 
-#: states of a run that goes on without a person
+#: states of a run that continues without a person
 _GOING_ON = ("submitted", "planning", "running", "stopping")
-#: kinds of questions at a server that are what such a question is about
+#: kinds of questions in the API that equal `Question.about`
 _KINDS_ASKED_ALIKE = ("approval", "budget", ABOUT_PLAN)
 
 
 def run_at_server(url: str, asked: str | Plan, options: dict[str, Any]) -> int:
-    """Have a server do this, show how it goes, print the answer, and return the exit code."""
+    """Submit a request or plan to a server, show its progress, print the answer, and return the exit code."""
     for name in _OF_SERVER:
         if options.get(name):
             flag = name.replace("_", "-")
@@ -54,18 +54,18 @@ def run_at_server(url: str, asked: str | Plan, options: dict[str, Any]) -> int:
 
 
 class _RemoteRun:
-    """One run at a server."""
+    """One run on a server."""
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self._client = Client(url)
         self._options = options
         self._is_quiet = bool(options["quiet"])
         self._lines = ProgressLines(output.say, verbose=options["verbose"])
-        #: the number of the last event that was shown
+        #: number of the last event that was shown
         self._seq = 0
-        #: set by every event
+        #: set by each event
         self._changed = asyncio.Event()
-        #: why the run ended as it did
+        #: the reason in `RunFinished`
         self._reason = ""
 
     async def conduct(self, asked: str | Plan) -> Exit:
@@ -103,7 +103,7 @@ class _RemoteRun:
         }
 
     async def _follow(self, run: str) -> bool:
-        """Show what happens, to the end of the run; whether it was left because nobody here can answer."""
+        """Show the run until it ends. True if it was left before its end, because it waits for a person."""
         showing = asyncio.ensure_future(self._show_events(run))
         asking = asyncio.ensure_future(self._mind_questions(run))
         try:
@@ -129,7 +129,7 @@ class _RemoteRun:
     # questions
 
     async def _mind_questions(self, run: str) -> None:
-        """Ask the person at this terminal; return once the run waits for people and nobody is here."""
+        """Ask the person at this terminal. Returns when the run waits for an answer that cannot be given here."""
         if output.is_interactive():
             await ask_all(_RemoteQuestions(self, self._client, run), TerminalPrompt())
             output.say("the input has ended, so nobody can answer here; questions stay open")
@@ -149,7 +149,7 @@ class _RemoteRun:
         )
 
     async def asked(self, run: str) -> tuple[str, list[dict[str, Any]]]:
-        """The state of the run and its open questions, once all that happened before them is shown."""
+        """The state of the run and its open questions, after all earlier events were shown."""
         if not await self._client.questions(run):
             return "", []
         snapshot = await self._client.snapshot(run)
@@ -176,7 +176,7 @@ class _RemoteRun:
 
 
 class _RemoteQuestions:
-    """What is asked by a run at a server."""
+    """The open questions of a run on a server."""
 
     def __init__(self, run: _RemoteRun, client: Client, id_: str) -> None:
         self._run = run
@@ -205,7 +205,7 @@ def _open_of(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _question_of(told: dict[str, Any]) -> Question:
-    """A question as the server tells it."""
+    """Convert a question from the JSON of the API."""
     fields = ("id", "text", "choices", "telling", "default")
     question = msgspec.convert({name: told[name] for name in fields}, Question)
     about = told["kind"] if told["kind"] in _KINDS_ASKED_ALIKE else question.about
@@ -213,7 +213,7 @@ def _question_of(told: dict[str, Any]) -> Question:
 
 
 def event_of(told: dict[str, Any]) -> Event | None:
-    """An event as the journal has it, without its payloads; None for one of a newer version."""
+    """Convert an event from the JSON of the API, without payloads; None for an event of a newer version."""
     fields = {name: value for name, value in told.items() if name not in ("seq", "step")}
     if told["kind"] != "RunRequested":
         fields.pop("run", None)

@@ -1,4 +1,4 @@
-"""`chargehand run` and `chargehand resume`."""
+"""`chargehand run` and `resume`: run a request, or resume an interrupted run."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ from chargehand.terminal_detection import is_terminal
 
 
 def _writable(context: click.Context, option: click.Parameter, file: str) -> str:
-    """Refuse a file that could not be written, before the work for it is done."""
+    """Refuse an output file that cannot be written, before the run starts."""
     stated(context, option, file)
     place = Path(file).absolute()
     if not file:
@@ -68,7 +68,7 @@ display_option = click.option(
 
 
 def showing_options(command: Any) -> Any:
-    """How a run is shown."""
+    """Add the options for how a run is shown."""
     options = (
         click.option(
             "--json", "as_json", is_flag=True, help="Print each event as one line of JSON."
@@ -107,7 +107,7 @@ def showing_options(command: Any) -> Any:
 
 
 def request_options(command: Any) -> Any:
-    """What to do, with which workers, within which limits."""
+    """Add the options of a request: plan, crew, workers, limits, priority."""
     options = (
         click.option(
             "--plan",
@@ -151,7 +151,7 @@ def request_options(command: Any) -> Any:
 
 
 def _limit_options(command: Any) -> Any:
-    """The deadline and the budget of the run."""
+    """Add the options for the deadline and the budget of a run."""
     options = (
         click.option(
             "--deadline",
@@ -246,7 +246,7 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
 
 
 async def _servers(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> list[Server]:
-    """The processes that serve the journal, of which one leads this run in our place, if there are any."""
+    """The servers to which this run can be handed over; empty if this process leads it."""
     own = [
         flag
         for flag, is_given in (
@@ -305,16 +305,16 @@ def resume(run_id: str, *, accept: bool, **options: Any) -> None:
 
 
 async def _with_source(boss: Supervisor, head: Head) -> tuple[Head, Mapping[str, Any]]:
-    """The run, and where its crew comes from if it was started at the command line."""
+    """The run, and where its crew comes from if it was started on the command line."""
     return head, (await boss.look(head.stream)).source
 
 
 async def _nothing() -> None:
-    """What is left to do of a run that has ended."""
+    """Do nothing: the run has already ended."""
 
 
 def manner_of(choice: Choice, options: dict[str, Any]) -> WatchOptions:
-    """How a run is shown, as the command line gives it."""
+    """Convert the display options of the command line."""
     is_plain = options["display"] == "plain" or options["as_json"] or options["quiet"]
     waits = options["on_question"] in (None, "wait", "supervisor")
     is_live = is_live_wanted(options["display"], plain=is_plain)
@@ -333,7 +333,7 @@ def manner_of(choice: Choice, options: dict[str, Any]) -> WatchOptions:
 
 
 def is_live_wanted(display: str, *, plain: bool) -> bool:
-    """Whether the run is painted at the bottom of the terminal. Raises if it is to be and cannot be."""
+    """Whether to show the live view. Raises `click.UsageError` if `--display live` is not possible."""
     if plain or display == "plain":
         return False
     is_possible = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb" and _has_terminal()
@@ -345,7 +345,7 @@ def is_live_wanted(display: str, *, plain: bool) -> bool:
 
 
 def _has_terminal() -> bool:
-    """Whether this process may paint the terminal: it is in the foreground, on a system that can."""
+    """Whether this process is in the foreground of a terminal; False on systems without job control."""
     try:
         return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
     except (OSError, ValueError, AttributeError):
@@ -353,7 +353,7 @@ def _has_terminal() -> bool:
 
 
 def run_terms(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> RunOptions:
-    """The options of a run, as the command line gives them."""
+    """Convert the run options of the command line."""
     terms = RunOptions(
         priority=options["priority"],
         deadline=options["deadline"],
@@ -377,7 +377,7 @@ def run_terms(boss: Supervisor, choice: Choice, options: dict[str, Any]) -> RunO
 
 
 def _limits(boss: Supervisor, options: dict[str, Any]) -> Limits | None:
-    """The supervisor's limits with what the flags say otherwise."""
+    """The supervisor's limits, overridden by the flags; None if no flag is given."""
     given = {
         name: options[name] for name in ("money", "tokens", "calls") if options[name] is not None
     }
@@ -385,7 +385,7 @@ def _limits(boss: Supervisor, options: dict[str, Any]) -> Limits | None:
 
 
 def _to_review(asked: str | Plan, boss: Supervisor, terms: RunOptions) -> str | Plan:
-    """What the run is given, so that the person approves the plan before anything starts."""
+    """Let the person approve the plan before any task starts; returns what to run."""
     if not output.is_interactive():
         raise click.UsageError(
             "--review needs a terminal; write the plan with chargehand plan … --save plan.json, "
@@ -395,6 +395,6 @@ def _to_review(asked: str | Plan, boss: Supervisor, terms: RunOptions) -> str | 
         return review(asked, boss.roster.limited_to(terms.get("workers") or ()).names)
     if terms.get("on_question") == "fail":
         raise click.UsageError("--review asks you about the plan, so leave out --on-question fail")
-    # The run itself plans and asks: what the planner spends counts like all else.
+    # The run itself plans and asks, so that the cost of planning counts too.
     terms["review"] = True
     return asked

@@ -1,4 +1,4 @@
-"""`chargehand answer`, `cancel`, `pause`, `unpause`, `steer`: control of a run, wherever it is led."""
+"""`chargehand answer`, `cancel`, `pause`, `unpause`, `steer`: control a run, whichever process leads it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -47,13 +47,13 @@ def answer(question: str, text: str, journal: str) -> None:
 
 
 def _goes_on(question: str, standing: FoundRun, servers: Sequence[Server], journal: str) -> str:
-    """How a run goes on whose question was answered."""
+    """How a run continues after its question was answered."""
     if standing.result.approach is Approach.POOL:
         is_taken = question not in standing.answered
         return (
             "its pool continues the run" if is_taken else answered_words(standing.result, question)
         )
-    if isinstance(standing.result.status, RunStatus):  # by now, thanks to the answer
+    if isinstance(standing.result.status, RunStatus):  # the answer may have ended it already
         return f"the run has ended: {standing.result.status.value}"
     if standing.leader is not None:
         return f"{process_words(standing.leader)} continues the run"
@@ -131,7 +131,7 @@ def steer(run_id: str, note: str, journal: str, key: str) -> None:
 def _control(
     typed: str, journal: str, send: Callable[[Supervisor, str], Awaitable[None]], what: str
 ) -> None:
-    """Send something to a run, and say when it takes effect."""
+    """Send a command to a run, and say when it takes effect."""
 
     async def sent(boss: Supervisor, head: Head) -> FoundRun:
         await send(boss, head.stream)

@@ -1,4 +1,4 @@
-"""One run for reading: where every task stands, the answer, what is missing, what is asked."""
+"""The output of `chargehand show`: the tasks of a run, its answer, gaps and open questions."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -48,7 +48,7 @@ from chargehand.presentation.trace_lines import timeline_lines
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice, journal_place
 
-#: gaps of a task that are shown with it
+#: most gaps shown with a task
 MOST_GAPS = 5
 _STYLES = {
     "succeeded": "done",
@@ -60,10 +60,10 @@ _STYLES = {
 
 
 def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
-    """The run for reading."""
+    """A run as styled lines."""
     result, choice = standing.result, Choice(journal=journal)
     faster = gain_words(result)
-    # What was only submitted has no events, and so no trace.
+    # A submitted run has no events, and so no trace.
     waited = waited_words(result) if standing.submission is None else ""
     yield (
         StyledText(f"run {result.id}: ", "bold"),
@@ -138,7 +138,7 @@ def _mark(task: TaskResult) -> tuple[str, str]:
 
 
 def _answer_so_far(result: RunResult) -> Answer:
-    """The answer, with each task that it lacks told as in the list of tasks."""
+    """The answer. Its gaps describe the states of tasks in the same words as the list of tasks."""
     told = told_states(result)
     gaps = [
         replace(gap, state=told(result.tasks[gap.task]))
@@ -150,7 +150,7 @@ def _answer_so_far(result: RunResult) -> Answer:
 
 
 def _what_next(standing: FoundRun, choice: Choice) -> Iterator[str]:
-    """The report of a run that has ended; of another, how it goes on."""
+    """The report, if the run has ended; otherwise how to continue it."""
     result = standing.result
     if isinstance(result.status, RunStatus):
         yield f"\n{clean(str(result.report))}"
@@ -173,7 +173,7 @@ def _what_next(standing: FoundRun, choice: Choice) -> Iterator[str]:
 
 
 class _Effort(Struct):
-    """What all attempts of a task, or of its items, took together."""
+    """Time and usage of all attempts at a task, including its items."""
 
     began_at: datetime
     ended_at: datetime
@@ -202,14 +202,14 @@ def _line(text: str, style: str = "ink") -> Line:
 
 
 def _words(task: TaskResult) -> list[str]:
-    """What is to be done; of a turn in a group, who said what to whom."""
+    """The description of a task; for a turn of a group conversation, its messages."""
     said = told_in(task.task, task.output if task.state is TaskState.DONE else None)
     is_turn = SpokenTurn.of(task.task) is not None
     return [str(message) for message in said] if is_turn else [task.task.description]
 
 
 def _how(task: TaskResult) -> str:
-    """Who has it, and why it is not done."""
+    """The worker of a task, its attempts, and why it is not done."""
     worker = task.task.worker if task.worker.startswith("@") else task.worker
     by = f", {clean(worker)}" if worker else ""
     tries = f", attempt {task.attempts}" if task.attempts > 1 else ""
@@ -257,7 +257,7 @@ def shown_json(standing: FoundRun) -> dict[str, Any]:
 
 
 def ended_json(result: RunResult) -> dict[str, Any]:
-    """What a run came to, as one JSON object."""
+    """The result of a run as one JSON object."""
     answer = result.answer
     return {
         "run": result.id,
@@ -272,7 +272,7 @@ def ended_json(result: RunResult) -> dict[str, Any]:
 
 
 def question_meant(asked: Sequence[Question], run: str, id_: str) -> Question:
-    """The question of this id, or the only one that the run asks."""
+    """The question with this id; without an id, the only open question."""
     if id_:
         found = next((each for each in asked if each.id == id_), None)
         if found is None:

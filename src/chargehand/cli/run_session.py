@@ -1,4 +1,4 @@
-"""A run at the command line: what is heard is shown, questions are asked, Ctrl-C is obeyed."""
+"""Runs or follows a run on the command line: shows events, asks questions, handles Ctrl-C, prints the result."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ from chargehand.supervisor.runtime_lifetime import GRACE
 
 
 class Exit(IntEnum):
-    """What the shell is told."""
+    """Exit codes of a run."""
 
     DONE = 0
     FAILED = 1
@@ -45,7 +45,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-#: pauses a run in its live view, and lets it go on
+#: pauses and continues a run in the live view
 PAUSE_KEY = "p"
 
 _OF_STATUS = {
@@ -57,10 +57,10 @@ _OF_STATUS = {
 
 
 class RunSession:
-    """Leads one run to its end, or to where it cannot go on without a person, or to Ctrl-C.
+    """Leads one run until it ends, needs a person, or is interrupted by Ctrl-C.
 
-    With `leave`, another process leads the run: this one only follows it, until that is called. `unled` then
-    says how the run goes on if no process leads it.
+    With `leave`, another process leads the run, and this process only follows it; calling `leave` stops that. `unled`
+    then says how to continue the run if no process leads it.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RunSession:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._group: asyncio.TaskGroup | None = None
         self._is_interrupted = False
-        #: whether the result could not go where it was to go
+        #: whether writing the result to its file failed
         self._is_unwritten = False
         if watch.screen is not None:
             watch.screen.leads, watch.screen.has_model = leave is None, boss.has_model
@@ -87,7 +87,7 @@ class RunSession:
             nested.on(*KINDS.values())(partial(watch.hear_below, path))
 
     def conduct(self, start: Callable[[], Awaitable[None]]) -> int:
-        """Have the run done by `start`, which lets the watch hear it. Returns the exit code."""
+        """Run `start`, which passes events to the view, and print the result. Returns the exit code."""
         with counting_signals(self._interrupted), _unsaid(self._manner):
             return int(asyncio.run(self._conduct(start)))
 
@@ -102,12 +102,12 @@ class RunSession:
             result = await self._boss.look(self._watch.run)
             if self._unled is not None and self._is_detached(result):
                 return self._tell_detached(result.id, await self._unled())
-            return await asyncio.to_thread(self._tell, result)  # outputs may lie in blobs
+            return await asyncio.to_thread(self._tell, result)  # it may load blobs
         finally:
             await self._boss.close()
 
     async def _do(self, start: Callable[[], Awaitable[None]]) -> None:
-        """Have the run done, to its end or to where it is interrupted."""
+        """Run `start` until it returns or is interrupted."""
         failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -118,7 +118,7 @@ class RunSession:
             try:
                 await start()
             except (ChargehandError, click.Abort) as error:
-                failure = error  # told outside of the group, which would wrap it
+                failure = error  # raised outside the task group, which would wrap it
             for task in beside:
                 task.cancel()
         self._group = None
@@ -128,7 +128,7 @@ class RunSession:
     # questions
 
     async def _mind_questions(self) -> None:
-        """Ask here, if a person is here. Otherwise the run itself does what `--on-question` says."""
+        """Ask questions at this terminal if a person is here. Otherwise the run itself follows `--on-question`."""
         if self._manner.asks_here:
             prompt = self._watch.screen or TerminalPrompt()
             await ask_all(_OpenQuestions(self._boss, self._watch), prompt)
@@ -139,7 +139,7 @@ class RunSession:
             await self._leave_to_people()
 
     async def _leave_to_people(self) -> None:
-        """Once all that is left waits for a person, stop: nobody is here to be asked."""
+        """Stop when the run only waits for a person: questions cannot be answered here."""
         while True:
             await self._watch.changed.wait()
             self._watch.changed.clear()
@@ -169,7 +169,7 @@ class RunSession:
             output.say(str(error))
 
     def _interrupted(self, times: int) -> None:
-        """Called between any two lines of the main thread, so it only leaves a note for the loop."""
+        """Handle a signal. This can run between any two lines of the main thread, so the event loop does the work."""
         if times > 2 or self._loop is None or not self._watch.run:
             raise KeyboardInterrupt
         self._loop.call_soon_threadsafe(self._obey, times)
@@ -213,7 +213,7 @@ class RunSession:
         return exit_
 
     def _is_detached(self, result: RunResult) -> bool:
-        """Whether only the following has ended, not the run: its answer is still to come."""
+        """Whether this process stopped following a run that has not ended."""
         is_open = not isinstance(result.status, RunStatus) and not result.parked
         return is_open and self._exit(result) is Exit.INTERRUPTED
 
@@ -226,7 +226,7 @@ class RunSession:
         return Exit.INTERRUPTED
 
     def _tell_answer(self, result: RunResult) -> None:
-        """The answer alone, for a pipe or a file; on stderr, what speaks against it and what is missing."""
+        """Print the answer on stdout, and doubts and gaps on stderr."""
         if not self._is_in_file(result):
             words = clean(output_words(result.answer.output))
             streamed = clean(self._watch.streamed)
@@ -238,9 +238,9 @@ class RunSession:
             output.say(line)
 
     def _is_in_file(self, result: RunResult) -> bool:
-        """Write the result into its file, if it has one; whether nothing of it is left to be printed.
+        """Write the result to its file, if one is given; True if it need not be printed.
 
-        What a run has so far is no result yet: it must not replace the result of an earlier run.
+        An unfinished run has no result yet: it must not replace the result of an earlier run.
         """
         file, words = self._manner.file, output_words(result.answer.output)
         if not file:
@@ -260,7 +260,7 @@ class RunSession:
         return Exit.NEEDS_A_PERSON if is_asking else Exit.INTERRUPTED
 
     def _after(self, result: RunResult, exit_: Exit) -> list[str]:
-        """What the person is told at the end of a run that has not ended: what to do next."""
+        """What the person can do next, if the run has not ended."""
         choice = self._manner.choice
         is_led = self._leave is not None and not result.parked
         go_on = again("watch" if is_led else "resume", result.id, choice)
@@ -279,7 +279,7 @@ class RunSession:
 
 
 class _OpenQuestions:
-    """What is asked by a run that is heard here, and by those nested in it."""
+    """The open questions of a run and of the runs nested in it."""
 
     def __init__(self, boss: Supervisor, watch: RunView) -> None:
         self._boss = boss
@@ -313,14 +313,14 @@ class _OpenQuestions:
 
 @contextlib.contextmanager
 def _unsaid(manner: WatchOptions) -> Iterator[None]:
-    """Keep the log from saying what this terminal asks itself, or shows: that it is paused, or tries again."""
+    """Suppress log messages about waits that this terminal shows itself: questions, pauses and retries."""
     shown = [" answer ", "whether more may be spent"] * manner.asks_here
     shown += [" unpause "] * manner.is_live
     shown += ["its next try at "] * (not manner.quiet and not manner.as_json)
 
     def is_said(record: logging.LogRecord) -> bool:
         if record.msg.startswith("submission_waits"):
-            return False  # who follows a run says whether any server can start it
+            return False  # `FollowedRun` says whether any server can start it
         is_wait = record.msg.startswith("run_waits")
         return not (is_wait and any(command in record.getMessage() for command in shown))
 
@@ -333,12 +333,12 @@ def _unsaid(manner: WatchOptions) -> Iterator[None]:
 
 
 def _absent(result: RunResult) -> list[str]:
-    """The providers that serve nobody, in their own words, each once."""
+    """The unavailable model providers, each once."""
     waits = [each for each in result.waits if each.cause is Cause.PROVIDER]
     return list(dict.fromkeys(one_line(each.what, 400) for each in waits))
 
 
 def exit_of(status: RunStatus, reason: str) -> Exit:
-    """The exit code for a run that ended like this."""
+    """The exit code for the status and the reason of a finished run."""
     is_short = status is not RunStatus.SUCCEEDED
     return Exit.OVER_BUDGET if is_short and reason.startswith(OVER_BUDGET) else _OF_STATUS[status]

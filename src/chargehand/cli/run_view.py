@@ -1,4 +1,4 @@
-"""Watching a run: what is heard of it and of the runs nested in it is shown, and its questions kept."""
+"""Shows the events of a run and of the runs nested in it, and keeps their open questions."""
 
 import asyncio
 import sys
@@ -31,37 +31,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchOptions:
-    """How a run is shown, and what is done about its questions."""
+    """How to show a run, and what to do about its questions."""
 
     choice: Choice
     as_json: bool = False
     quiet: bool = False
     summary: bool = False
     report: bool = False
-    #: a question is asked at this terminal
+    #: whether to ask questions at this terminal
     asks_here: bool = False
-    #: a run that is only followed is left once all that remains of it waits for a person
+    #: whether to stop following a run when it only waits for a person
     returns: bool = False
-    #: the stack of each failure, too
+    #: whether to show the stack trace of each failure
     verbose: bool = False
-    #: where the result goes instead of stdout
+    #: file for the result, instead of stdout
     file: str = ""
-    #: painted at the bottom of the terminal, instead of a line for each change
+    #: whether to show the live view instead of one line per change
     is_live: bool = False
 
     def with_choice(self, choice: Choice) -> "WatchOptions":
-        """The same for a run of this crew and journal."""
+        """These options, with the crew and journal of `choice`."""
         return replace(self, choice=choice)
 
 
 class RunView:
-    """Hears everything that happens to a run, shows it, and keeps its open questions."""
+    """Shows the events of a run, and keeps its open questions."""
 
     def __init__(self, manner: WatchOptions, run: str = "") -> None:
         self.run = run
-        #: by id, of this run and of those nested in it
+        #: open questions of this run and of the runs nested in it, by id
         self.open: dict[str, Question] = {}
-        #: of the answer, as far as it was shown while it grew
+        #: the part of the answer that was streamed to stdout
         self.streamed = ""
         self.changed = asyncio.Event()
         self._manner = manner
@@ -74,7 +74,7 @@ class RunView:
         )
 
     def hear(self, heard: Event | AnswerPiece) -> None:
-        """Hear something of the run itself."""
+        """Show an event of the run itself, or a piece of its answer."""
         if not isinstance(heard, AnswerPiece):
             self._end_line()
         if isinstance(heard, RunRequested):
@@ -91,7 +91,7 @@ class RunView:
             self._note(heard)
 
     def hear_below(self, where: str, run: str, event: Event) -> None:
-        """Hear something of a run nested in it, led by the supervisor of this name."""
+        """Show an event of a nested run; `where` is the path of its supervisor."""
         if self.screen is not None:
             self.screen.hear_below(where, run, event)
         elif not self._manner.as_json and not self._manner.quiet:
@@ -104,7 +104,7 @@ class RunView:
         self._note(event)
 
     def catch_up(self, result: RunResult, asked: Iterable[Question]) -> None:
-        """Know how a run stands that goes on here, and what it still asks."""
+        """Take over the state and the open questions of a run that is resumed here."""
         self._lines.catch_up(result)
         if self.screen is not None:
             self.screen.catch_up(result)
@@ -112,9 +112,9 @@ class RunView:
 
     def _hear_json(self, heard: Event | AnswerPiece) -> None:
         if self._manner.quiet:
-            return  # one object at the end says it all
+            return  # only one object is printed, at the end
         data = msgspec.json.encode(heard) if isinstance(heard, AnswerPiece) else encode(heard)
-        # Every line says whose it is, also where a key or `resume` leads to an older run.
+        # Each line names its run, which is an older one with an idempotency key or `resume`.
         named = {"run": self.run, **msgspec.json.decode(data, type=dict[str, msgspec.Raw])}
         output.as_json(named)
 
@@ -122,7 +122,7 @@ class RunView:
         if not self._streams:
             return
         if self.screen is not None:
-            self.screen.close()  # the work is over: the answer has the terminal to itself
+            self.screen.close()  # only the answer is left to show
         if heard.begins_anew and self.streamed:
             self._end_line()
             output.say("the answer was cut off and starts again:")
@@ -132,7 +132,7 @@ class RunView:
         self._is_within_line = not self.streamed.endswith("\n")
 
     def _end_line(self) -> None:
-        """What else is told begins on a line of its own, also where stdout and stderr are one screen."""
+        """End the current line of the answer, so that other output starts on its own line."""
         if self._is_within_line:
             output.piece("\n")
             self._is_within_line = False

@@ -1,4 +1,4 @@
-"""`chargehand runs`, `show`, `trace`: runs as the journal knows them."""
+"""`chargehand runs`, `show`, `trace`: print runs from the journal."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ from chargehand.terminal_detection import is_terminal
 
 
 class RunRow(Struct, frozen=True):
-    """One run, as `chargehand runs` tells it."""
+    """One run in the list of `chargehand runs`."""
 
     run: str
     status: str
@@ -51,13 +51,13 @@ class RunRow(Struct, frozen=True):
     tasks: int
     calls: int
     tokens: int
-    #: None: no price list knows its models
+    #: None if the price of a model is not known
     money: float | None
     questions: tuple[str, ...]
 
     @classmethod
     def of(cls, head: Head, found: FoundRun | ChargehandError) -> "RunRow":
-        """The row of a run, also of one that cannot be read."""
+        """The row of a run. For a run that cannot be read, the row shows the error."""
         if isinstance(found, ChargehandError):
             words = f"{found}; chargehand verify {head.stream} says what can be saved"
             return cls(head.stream, UNREADABLE, head.began_at, words, 0, 0, 0, 0, 0.0, ())
@@ -150,7 +150,7 @@ def show(run_id: str, journal: str, *, as_json: bool) -> None:
 
     async def look(boss: Supervisor, head: Head) -> None:
         standing = await standing_of(boss, head)
-        # In a thread: outputs that lie in blobs are loaded when they are looked at.
+        # In a thread, because this may load outputs from blobs.
         if as_json:
             output.as_json(await asyncio.to_thread(shown_json, standing))
         else:
@@ -192,7 +192,7 @@ def trace(
     if tree or (not as_json and is_terminal(sys.stdout)):
         columns = output.columns_of(sys.stdout)
         for line in tree_lines(found, content=not no_content):
-            # A tree stays one: what is longer than a row is cut, and --json has it all.
+            # Wrapped lines would break the tree, so long lines are cut; --json prints everything.
             output.styled(cut_line(line, columns))
     else:
         output.raw(found.to_json(content=not no_content).encode())

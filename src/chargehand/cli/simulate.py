@@ -1,4 +1,4 @@
-"""`chargehand simulate`: what a plan will take and cost, before any of it is spent."""
+"""`chargehand simulate`: estimate the time and cost of a plan without running it."""
 
 import asyncio
 import json
@@ -32,10 +32,10 @@ from chargehand.regular_file import read_regular_file
 from chargehand.settings import JournalPlace, journal_place
 from chargehand.stored_runs import LEARNED_RUNS, PastPaces
 
-#: of past runs that are read for what their tasks have cost
+#: most events of past runs that are read to learn the costs of tasks
 MOST_EVENTS = 50_000
 MOST_CRITICAL = 5
-#: columns before the facts
+#: width of the first column
 _NAMES = 11
 
 
@@ -114,11 +114,11 @@ def simulate(
         output.result(line)
 
 
-# What is known
+# Input
 
 
 async def _learned(place: JournalPlace) -> Outlook:
-    """What the finished runs of a journal teach; nothing, where there is none yet."""
+    """Durations and costs from the finished runs of a journal; empty if there is no journal."""
     if not place.exists():
         return Outlook()
     journal = open_journal(place)
@@ -129,7 +129,7 @@ async def _learned(place: JournalPlace) -> Outlook:
 
 
 async def _prices(journal: Journal) -> dict[str, float]:
-    """By worker, what a task that it did has cost, failed attempts included; without those of unknown price."""
+    """Mean cost of a finished task by worker, including failed attempts; only for workers with known prices."""
     spent: dict[str, Usage] = {}
     done: dict[str, int] = {}
     left = MOST_EVENTS
@@ -138,7 +138,7 @@ async def _prices(journal: Journal) -> dict[str, float]:
             continue
         left -= head.seq
         events: list[Event] = []
-        with suppress(UnknownRun):  # retention deletes it meanwhile
+        with suppress(UnknownRun):  # retention may delete it meanwhile
             events = [entry.event async for entry in journal.read(head.stream)]
         for each in trace_of(events).attempts:
             spent[each.worker] = spent.get(each.worker, NO_USAGE) + each.usage
@@ -151,7 +151,7 @@ async def _prices(journal: Journal) -> dict[str, float]:
 
 
 def _refuse_unknown(file: str, names: Sequence[str], plan: Plan) -> None:
-    """Raise `UsageError` for a name in the durations that no task of the plan has: it would say nothing."""
+    """Raise `UsageError` for a name in the durations that no task of the plan uses."""
     known = list(dict.fromkeys(task.worker or task.skill for task in plan.tasks))
     for name in names:
         if name not in known:
@@ -163,7 +163,7 @@ def _refuse_unknown(file: str, names: Sequence[str], plan: Plan) -> None:
 
 
 def _given(file: str) -> tuple[dict[str, Range], dict[str, float]]:
-    """Lengths and prices from a file, by worker."""
+    """Durations and costs by worker, from a file."""
     try:
         content = json.loads(read_regular_file(Path(file)).decode("utf-8-sig"))
     except OSError as error:
@@ -213,7 +213,7 @@ def _number(said: object, where: str) -> float:
     return float(said)
 
 
-# What is told
+# Output
 
 
 def _shown(told: Forecast, plan: Plan) -> Iterator[str]:

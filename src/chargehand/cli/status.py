@@ -1,4 +1,4 @@
-"""`chargehand status`: the runs that have not ended, what each of them waits for, and who serves."""
+"""`chargehand status`: list unfinished runs, what they wait for, and the servers of the journal."""
 
 import asyncio
 import os
@@ -43,9 +43,9 @@ from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import Server, servers_of
 
-#: of a run that are shown; `--json` has them all
+#: most waits shown per run, and most runs per server; `--json` shows all
 MOST_WAITS = 5
-#: characters of what does not go well
+#: most characters of a warning
 WARNING = 400
 
 
@@ -83,21 +83,20 @@ def status(*, journal: str, as_json: bool) -> None:
 
 
 class _Standing(Struct, frozen=True):
-    """How a journal stands."""
+    """The unfinished runs and the servers of a journal."""
 
-    #: that have not ended
     runs: Sequence[FoundRun] = ()
     servers: Sequence[Server] = ()
-    #: what does not go well beside what the runs wait for
+    #: troubles and conflicts, other than the waits of the runs
     warnings: Sequence[str] = ()
 
     def led_by(self, server: Server) -> list[str]:
-        """The runs that this process leads."""
+        """The unfinished runs that this server leads."""
         node = server.process.node
         return [each.result.id for each in self.runs if each.leader and each.leader.node == node]
 
     def refusals(self, found: FoundRun) -> list[tuple[Server, str]]:
-        """The processes that serve and do not take up a run that was submitted or abandoned, and why."""
+        """The servers that do not start or take over a submitted or abandoned run, with the reasons."""
         waiting = found.submission
         if waiting is not None:
             reasons = [(server, server.offer.why_not(waiting)) for server in self.servers]
@@ -129,11 +128,11 @@ async def _standing(place: JournalPlace, *, warns: bool) -> _Standing:
 async def _warnings(
     boss: Supervisor, results: Mapping[str, RunResult], place: JournalPlace
 ) -> list[str]:
-    """Troubles other than open questions, and runs that are in each other's way."""
+    """Troubles other than open questions, and conflicts between runs."""
     coordinator = boss.coordinator(recent=RECENT)
     health = await coordinator.health()
     troubles = [each for each in health.troubles if each.kind is not Symptom.ASKING]
-    # The list says which runs no process leads, and how they go on; of a silent leader it says nothing.
+    # The list of runs already shows runs without a leader, but not a leader that has gone silent.
     troubles = [
         each
         for each in troubles
@@ -148,7 +147,7 @@ async def _warnings(
 
 
 def _trouble_words(trouble: Trouble, result: RunResult | None, place: JournalPlace) -> str:
-    """A trouble with a command that can be pasted: it names the journal and, where it must, the crew."""
+    """A trouble in words, with a resume command that can be pasted: it names the journal and, if needed, the crew."""
     choice = Choice(journal=os.fspath(place))
     if result is not None:
         return with_resume_words(str(trouble), result, choice)
@@ -177,7 +176,7 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
     for wait in result.waits:
         if wait.run != result.id or wait.task not in mapped:
             shared.setdefault((wait.run, wait.cause, wait.what, wait.question), []).append(wait)
-    # What waits only for other tasks of the run comes last.
+    # Waits for other tasks of the run come last.
     groups = sorted(shared.values(), key=lambda group: group[0].cause is Cause.NEEDS)
     for group in groups[:MOST_WAITS]:
         below = "" if group[0].run == result.id else f"{group[0].run}: "
@@ -188,14 +187,14 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
 
 
 def _submitted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
-    """Who may take up a run that was submitted, or why nobody does."""
+    """What a submitted run waits for, or why no server starts it."""
     if found.submission is not None:
         words = untaken_words(found.submission, standing.servers, place)
         yield from (f"    {line}" for line in words or ["waits for a server to start it"])
 
 
 def _interrupted_words(found: FoundRun, standing: _Standing, place: JournalPlace) -> Iterator[str]:
-    """How a run goes on that nobody leads, and why no process that serves takes it over."""
+    """How to continue a run without a leader, and why no server takes it over."""
     is_left = found.status == INTERRUPTED or (found.status == WAITING and found.leader is None)
     if not is_left or found.result.parked or found.result.approach is Approach.POOL:
         return
@@ -233,7 +232,7 @@ def _since(at: datetime | None) -> str:
 
 
 def _wait_words(group: Sequence[WaitReason], standing: FoundRun, journal: str) -> str:
-    """What several tasks wait for, said once, and what ends the wait where a person can."""
+    """What several tasks wait for, in one sentence; if a person can end the wait, also how."""
     wait = replace(group[0], task=_waiting_name(group[0]))
     words = wait.words(others=len(group) - 1)
     if wait.question in standing.answered:
@@ -244,7 +243,7 @@ def _wait_words(group: Sequence[WaitReason], standing: FoundRun, journal: str) -
 
 
 def _waiting_name(wait: WaitReason) -> str:
-    """What waits: of a system task that asks, the run."""
+    """The name of the waiting task. A question of a system task is asked by the run."""
     return asker_name(wait.task) if wait.cause is Cause.PERSON else task_name(wait.task)
 
 
@@ -261,7 +260,7 @@ def _facts(found: FoundRun, standing: _Standing) -> dict[str, Any]:
         "waits": [] if found.submission is not None else result.waits,
         "answered": found.answered,
         "parked": result.parked,
-        #: by process that serves: why it does not take up this run, which was submitted or whose leader died
+        # by server: why it does not start or take over this submitted or abandoned run
         "not_taken_by": {s.process.node: reason for s, reason in standing.refusals(found)},
     }
 

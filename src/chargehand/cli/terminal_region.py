@@ -1,4 +1,4 @@
-"""The bottom of a terminal, painted over and over, while other lines scroll above it."""
+"""Repaints the last lines of a terminal while other lines scroll above them."""
 
 import os
 import threading
@@ -7,7 +7,7 @@ from typing import TextIO
 
 from chargehand.presentation.plain_text import cell_width
 
-_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # painted at once, where the terminal knows how
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output: no flicker, if supported
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
 _ERASE_ROW, _ROW_UP = "\x1b[2K", "\x1b[1A"
@@ -19,7 +19,7 @@ class TerminalRegion:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lock = threading.RLock()
-        #: as they are on the screen
+        #: the lines on the screen
         self._drawn: list[str] = []
         self._widths: list[int] = []
         self._columns = 0
@@ -27,7 +27,7 @@ class TerminalRegion:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows of the terminal, as they are now."""
+        """The current columns and rows of the terminal."""
         try:
             size = os.get_terminal_size(self._stream.fileno())
         except (OSError, ValueError):
@@ -35,7 +35,7 @@ class TerminalRegion:
         return size.columns or 80, size.lines or 24
 
     def paint(self, lines: Sequence[str], plain: Sequence[str]) -> None:
-        """Show these lines in place of those before; `plain` are the same without escapes."""
+        """Replace the lines of the region; `plain` are the same lines without escape sequences."""
         with self._lock:
             columns = self.size[0]
             if list(lines) == self._drawn and columns == self._columns:
@@ -45,7 +45,7 @@ class TerminalRegion:
             )
 
     def above(self, text: str) -> None:
-        """Write lines that stay, above the region."""
+        """Write lines above the region; they scroll up and stay."""
         with self._lock:
             columns = self.size[0]
             erased, drawn = self._erased(columns), list(self._drawn)
@@ -54,21 +54,21 @@ class TerminalRegion:
             self._write(f"{_BEGIN}{erased}{text}\n{again}{_END}")
 
     def clear(self) -> None:
-        """Leave the terminal as if there had been no region."""
+        """Erase the region."""
         with self._lock:
             if self._drawn:
                 self._write(self._erased(self.size[0]) + _SHOW)
             self._drawn, self._widths = [], []
 
     def forget(self) -> None:
-        """Leave what is drawn where it is: other programs have written below it, and it is no longer the end."""
+        """Leave the drawn lines where they are: other programs have written below them."""
         with self._lock:
             self._drawn, self._widths = [], []
 
     def _erased(self, columns: int) -> str:
-        """To the first line of what is drawn; a terminal that became narrower has wrapped some lines.
+        """The sequences that erase the drawn lines. A terminal that became narrower has wrapped some of them.
 
-        Row by row, upwards: where all of the screen is erased at once, tmux keeps its rows in its history.
+        Erases row by row, upwards: if the whole screen is erased at once, tmux keeps the rows in its history.
         """
         if not self._drawn:
             return ""
@@ -92,5 +92,5 @@ class TerminalRegion:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # the terminal is gone; the run goes on
+        except (OSError, ValueError):  # the terminal is gone; the run continues
             self._is_lost = True

@@ -1,4 +1,4 @@
-"""Charts of plain text: when each task would run, and what more places would give."""
+"""Text charts of a simulation: when each task would run, and the time by number of slots."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -17,7 +17,7 @@ ON_PATH, WORKED, WAITED = "█", "▒", "·"
 
 
 def gantt(simulation: Simulation, plan: Plan, width: int) -> Iterator[str]:
-    """One row a task, in the order of their starts; on wide plans, those that matter most."""
+    """One row per task, in the order of their starts; of a large plan, only the most important tasks."""
     critical = {planned_as(link.task) for link in simulation.path}
     spans = _by_task(simulation.spans)
     rows = _chosen(spans, critical)
@@ -37,7 +37,7 @@ def gantt(simulation: Simulation, plan: Plan, width: int) -> Iterator[str]:
 
 
 def bars(levels: Sequence[Level], best: int, width: int) -> Iterator[str]:
-    """One row a size of the pool: its p50 as a bar, and in words."""
+    """One row per pool size: its p50 as a bar and in words."""
     longest = max(level.p50 for level in levels)
     words = [
         f"{shown_length(level.p50)} (p95 {shown_length(level.p95)}), "
@@ -53,14 +53,14 @@ def bars(levels: Sequence[Level], best: int, width: int) -> Iterator[str]:
 
 
 def _chosen(spans: Sequence[Span], critical: set[str]) -> list[Span]:
-    """At most so many: those that the end waits for, then the longest."""
+    """At most `MOST_ROWS` spans: first those on the critical path, then the longest."""
     by_weight = sorted(spans, key=lambda span: (span.task not in critical, -span.length))
     kept = {id(span) for span in by_weight[:MOST_ROWS]}
     return [span for span in spans if id(span) in kept]
 
 
 def _by_task(spans: Sequence[Span]) -> list[Span]:
-    """The spans, with the items of one task as one: from the first start to the last end."""
+    """The spans by task. The items of a task become one span, from the first start to the last end."""
     rows: dict[str, Span] = {}
     for span in spans:
         id_ = planned_as(span.task)
@@ -71,7 +71,7 @@ def _by_task(spans: Sequence[Span]) -> list[Span]:
 
 
 def _ready(spans: Sequence[Span], plan: Plan) -> dict[str, timedelta]:
-    """When the needs of each task were met."""
+    """The time when the needs of each task were met."""
     ends = {span.task: span.end for span in spans}
     return {
         task.id: max((ends.get(need.task, timedelta(0)) for need in task.all_needs), default=_ZERO)

@@ -1,4 +1,4 @@
-"""`chargehand verify`: whether what a journal holds can be read, run by run, and what can be saved of the rest."""
+"""`chargehand verify`: check the runs of a journal for damage, and say what can be saved."""
 
 import asyncio
 import sys
@@ -62,7 +62,7 @@ async def _check(place: JournalPlace, typed: str | None) -> list[Finding]:
     try:
         only = None if typed is None else await _begun(check.journal, typed, place)
         async for each in verified(check.journal, only):
-            found.append(each)  # noqa: PERF401 - those before one that raises are kept
+            found.append(each)  # noqa: PERF401 - keeps the findings before an error
     except JournalDamaged as error:
         found.append(Finding(faults=(str(error),)))
     finally:
@@ -71,7 +71,7 @@ async def _check(place: JournalPlace, typed: str | None) -> list[Finding]:
 
 
 async def _begun(journal: CheckedJournal, typed: str, place: JournalPlace) -> str:
-    """The id of the run that is meant, as this journal tells it, which may be one that cannot be used."""
+    """Find the id of a run in this journal, even if the journal is damaged."""
     deleted = {head.stream for head in await journal.heads() if head.is_forgotten}
     if typed in deleted:
         raise UnknownRun(typed, FORGOTTEN)

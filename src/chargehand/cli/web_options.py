@@ -1,4 +1,4 @@
-"""Options of `chargehand serve` for its HTTP API, and `chargehand tokens`."""
+"""The options of `chargehand serve` for the HTTP API, and the command `chargehand tokens`."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ INSTALL = "pip install 'chargehand[server]'"
 
 
 def web_options(command: Command) -> Command:
-    """Where the HTTP API listens, and who may use it."""
+    """Add the options of the HTTP API: address, hosts, TLS, tokens."""
     options = (
         click.option(
             "--http",
@@ -85,7 +85,7 @@ def token_file_option(command: Command) -> Command:
 
 
 def web_options_of(options: dict[str, Any], choice: Choice) -> "WebOptions | None":
-    """Take the options of the API out of a command's; None if it is switched off or not installed."""
+    """Remove the API options from the options of a command; None if the API is switched off or not installed."""
     http = options.pop("http")
     given = {
         "hosts": tuple(options.pop("hosts")),

@@ -1,4 +1,4 @@
-"""Drives a `chargehand serve` of any machine: submit, follow, answer, control, read the result."""
+"""The client of the HTTP API: submit runs to a `chargehand serve`, follow, answer, control, read results."""
 
 import os
 import ssl
@@ -46,21 +46,21 @@ from chargehand.regular_file import refuse_special_file
 from chargehand.roles.json_output import typed
 
 T = TypeVar("T")
-#: seconds without a byte, after which a stream is taken for dead: the server sends something every 15
+#: seconds without data after which a connection counts as lost; the server sends something every 15
 SILENCE = 40.0
-#: bytes of one reply; a trace has the payloads of its run
+#: most bytes of a reply; a trace contains the payloads of its run
 MOST_BYTES = 512 * 2**20
 _PIECE = 2**20
 _LONGEST_WHY = 300
 EVENT_STREAM = "text/event-stream"
-#: by the name of a frame, the kind of the object that is streamed in Python
+#: kind of the streamed object, by the name of its frame
 _PIECES = {"token": "TaskPiece", "answer": "AnswerPiece"}
 
 
 class RunFilters(TypedDict, total=False):
     """The options of `Client.runs`."""
 
-    #: a state of a run or a group of states: all, running, needs, partial, failed, done, ended; commas separate several
+    #: states of runs or groups of states, separated by commas: all, running, needs, partial, failed, done, ended
     state: str
     #: words that occur in the request or the id
     q: str
@@ -72,12 +72,12 @@ class RemoteResult(Struct, frozen=True, kw_only=True):
 
     id: str
     status: str
-    #: text, or of a run with structured output the object: of the type that was given as `output`, else JSON. None if
-    #: there is no answer
+    #: text; for a run with structured output, an object of the type given as `output`, otherwise JSON. None if there
+    #: is no answer
     answer: Any
     #: the answer as text; empty if there is none
     text: str = ""
-    #: the answer as JSON; text stays text
+    #: the answer as JSON; text is a string
     answer_json: Any = None
     claims: tuple[Claim, ...] = ()
     gaps: tuple[Gap, ...] = ()
@@ -89,7 +89,7 @@ class RemoteResult(Struct, frozen=True, kw_only=True):
 
     @property
     def output(self) -> Any:
-        """The answer, under the name that it has in the result of a local run."""
+        """The same as `answer`, named as in the result of a local run."""
         return self.answer
 
     @property
@@ -101,18 +101,18 @@ class RemoteResult(Struct, frozen=True, kw_only=True):
 class RemotePlan(Struct, frozen=True, kw_only=True):
     """The plan of a run, as the server reports it."""
 
-    #: None before there is one
+    #: None if there is no plan yet
     plan: Plan | None
     version: int
-    #: names what was read, for `change_plan`, `approve_plan` and `reject_plan`
+    #: the version that was read, for `change_plan`, `approve_plan` and `reject_plan`
     etag: str
-    #: ids of the tasks that were never started, and so may be changed
+    #: ids of the tasks that may be changed, because they were never started
     editable: tuple[str, ...] = ()
     #: the plan or change that waits for approval: question, plan, is_change, removed, replaced, reason, draft
     review: dict[str, Any] | None = None
-    #: after a change: new ids by old ones
+    #: after a change: new task ids, by old ids
     renamed: dict[str, str] = {}
-    #: why a change that was accepted is not in the plan yet; empty if it is
+    #: why an accepted change is not in the plan yet; otherwise empty
     pending: str = ""
 
 
@@ -122,22 +122,23 @@ class RemoteCost(Struct, frozen=True, kw_only=True):
     by_worker: list[dict[str, Any]]
     by_model: list[dict[str, Any]]
     by_task: list[dict[str, Any]]
-    #: what was spent in vain
+    #: what was spent without a result
     waste: Any
     #: calls, tokens_in, tokens_out, cache_read, cache_written, money; money is None if no price list knows the models
     usage: dict[str, float | None]
     #: money, tokens, calls; None: no limit
     budget: dict[str, float | None]
-    #: models that no price list knows: the money of any sum is that of the other models
+    #: models without a known price: sums of money leave them out
     unpriced: tuple[str, ...] = ()
 
 
 class Client:
-    """A client of the HTTP API. Use it in `async with`, or one call at a time with `run_sync`.
+    """A client of the HTTP API. Use it in `async with`, or use `run_sync` without an event loop.
 
-    The token is taken from `token`, `token_file`, the environment (CHARGEHAND_TOKEN,
-    CHARGEHAND_TOKEN_FILE), the keyring, or for a server on this machine the file `tokens.json` beside its
-    journal, in this order. `ca_file` is for a server with a certificate of its own.
+    The token is taken from the first of these sources that has one: `token`, a `#token=` fragment in `url`,
+    `token_file`, the environment (CHARGEHAND_TOKEN, CHARGEHAND_TOKEN_FILE), the keyring and, for a server on this
+    machine, the file `tokens.json` next to its journal. `ca_file` contains the certificate authority of a server
+    whose certificate is not publicly trusted.
     """
 
     def __init__(
@@ -203,7 +204,7 @@ class Client:
         return self._sync(self.run(request, **options))
 
     async def wait(self, run: str, *, output: Any = None) -> RemoteResult:
-        """The result of a run, once it has ended; `output` is the type that the run was started with."""
+        """Wait until a run has ended, and return its result; `output` is the type that the run was started with."""
         async for _ in self.events(run):
             pass
         return await self.result(run, output=output)
@@ -217,7 +218,7 @@ class Client:
         return _result_of(found, told["composed_by"], output)
 
     async def runs(self, **options: Unpack[RunFilters]) -> list[dict[str, Any]]:
-        """Runs, the newest first; options are those of `GET runs`: state, q, limit."""
+        """List runs, newest first. Options are those of `GET runs`: state, q, limit."""
         refuse_unknown(options, RunFilters.__annotations__, "runs")
         return (await self._typed("GET", "runs", shape=SentRuns, params=options)).runs
 
@@ -238,13 +239,13 @@ class Client:
     async def events(
         self, run: str, after: int = 0, *, tokens: bool = False
     ) -> AsyncIterator[dict[str, Any]]:
-        """Stream every event of a run after this number, each once, until the run ends.
+        """Stream the events of a run after the number `after`, each once, until the run ends.
 
-        With `tokens`, also what models write, as it comes and without a `seq`: objects of the kinds
-        `TaskPiece`, `AnswerPiece`, and `PiecesDropped` with the number of pieces that were `dropped`.
+        With `tokens`, also streams the text that models write, without a `seq`: objects of the kinds `TaskPiece` and
+        `AnswerPiece`, and `PiecesDropped` with the number of pieces that were `dropped`.
 
-        Connects again when the connection is lost or the server restarts. Raises `ServerUnreachable`
-        when that fails ten times in a row.
+        Reconnects when the connection is lost or the server restarts. Raises `ServerUnreachable` after ten failed
+        attempts in a row.
         """
         connect = partial(self._frames, run, tokens=tokens)
         follower = EventFollower(self.url, run, after, connect)
@@ -265,7 +266,7 @@ class Client:
         await self._call("POST", f"runs/{_part(run)}/cancel", body, about=run)
 
     async def pause(self, run: str, reason: str = "") -> None:
-        """Start nothing new in a run until it is unpaused."""
+        """Pause a run: nothing new starts until `unpause`."""
         await self._call("POST", f"runs/{_part(run)}/pause", {"reason": reason}, about=run)
 
     async def unpause(self, run: str) -> None:
@@ -273,7 +274,7 @@ class Client:
         await self._call("POST", f"runs/{_part(run)}/unpause", {}, about=run)
 
     async def steer(self, run: str, note: str, *, key: str = "") -> None:
-        """Have a model change the remaining work as the note says. The same key again changes nothing."""
+        """Let a model change the remaining work as the note describes. A note is applied once per `key`."""
         body = {"note": note, "key": key}
         await self._call("POST", f"runs/{_part(run)}/steer", body, about=run)
 
@@ -285,18 +286,18 @@ class Client:
         tokens: int | None = None,
         calls: int | None = None,
     ) -> None:
-        """Raise or lower the budget of a run; a cap that is None stays as it is."""
+        """Raise or lower the budget of a run; a cap that is None is not changed."""
         body = {"money": money, "tokens": tokens, "calls": calls}
         await self._call("POST", f"runs/{_part(run)}/budget", body, about=run)
 
     async def resume(self, run: str, *, accept: bool = False) -> None:
-        """Have the server resume an interrupted run; with `accept`, even if its crew has changed."""
+        """Resume an interrupted run on the server; with `accept`, even if its crew has changed."""
         await self._call("POST", f"runs/{_part(run)}/resume", {"accept": accept}, about=run)
 
     async def retry(
         self, run: str, tasks: Sequence[str] = (), *, repeat_effects: bool = False
     ) -> str:
-        """Run tasks again in a new run, by default those that failed; returns the id of the new run."""
+        """Run tasks again in a new run, by default the failed ones; returns the id of the new run."""
         body = {"tasks": list(tasks), "repeat_effects": repeat_effects}
         path = f"runs/{_part(run)}/retry"
         return (await self._typed("POST", path, body, shape=StartedRun, about=run)).id
@@ -304,15 +305,15 @@ class Client:
     # plans
 
     async def plan(self, run: str) -> RemotePlan:
-        """The plan of a run, and the part of it that is waiting for approval."""
+        """The plan of a run, and the plan or change that waits for approval."""
         path = f"runs/{_part(run)}/plan"
         return self._plan_of(await self._call("GET", path, shape=SentPlan, about=run))
 
     async def change_plan(self, run: str, plan: Plan, *, etag: str, reason: str = "") -> RemotePlan:
-        """Replace the unstarted part of a plan; of one under review, save a draft.
+        """Replace the part of a plan that has not started; for a plan under review, save a draft.
 
-        `etag` is that of the plan that was read. Raises `PlanChanged` if it is another by now, and
-        `PlanRefused` with all faults.
+        `etag` is that of the plan that you read. Raises `PlanChanged` if the plan has changed since then, and
+        `PlanRefused`, which lists all faults, if the new plan is not valid.
         """
         body = {"plan": Raw(plan.to_json(indent=None).encode()), "reason": reason}
         headers = {"If-Match": f'"{etag}"'}
@@ -321,25 +322,25 @@ class Client:
         return self._plan_of(told)
 
     async def approve_plan(self, run: str, *, etag: str = "") -> None:
-        """Approve the plan under review, or its draft; with `etag`, only if it has not changed since."""
+        """Approve the plan under review, or its draft; with `etag`, only if it is still the plan that you read."""
         body = {"version": etag or None}
         await self._call("POST", f"runs/{_part(run)}/plan/approve", body, about=run)
 
     async def reject_plan(self, run: str, note: str = "", *, etag: str = "") -> None:
-        """Reject the plan under review; with a note, have it written again."""
+        """Reject the plan under review; with a note, the planner writes a new one."""
         body = {"version": etag or None, "note": note}
         await self._call("POST", f"runs/{_part(run)}/plan/reject", body, about=run)
 
     # questions
 
     async def questions(self, run: str = "") -> list[dict[str, Any]]:
-        """The open questions of a run, or of all."""
+        """The open questions of a run, or of all runs."""
         path = f"runs/{_part(run)}/questions" if run else "questions"
         found = (await self._call("GET", path, shape=SentQuestions, about=run))["questions"]
         return [each for each in found if each["answered"] is None and not each["is_closed"]]
 
     async def answer(self, question: str, text: str) -> None:
-        """Answer a question. Raises `QuestionTaken` if somebody else was faster."""
+        """Answer a question. Raises `QuestionTaken` if it has been answered already."""
         await self._call(
             "POST", f"questions/{_part(question)}/answer", {"text": text}, about=question
         )
@@ -366,7 +367,7 @@ class Client:
         self, method: str, path: str, body: object = None, *, shape: type[Struct] = AnyObject, about: str = "",
         params: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """The reply to a request: a JSON object, with the fields of `shape` checked."""
+        """Send a request. Returns the reply as a JSON object, with the fields of `shape` checked."""
         status, data = await self._reply_to(method, path, body, about, params, headers)
         return read_object(self.url, status, data, shape)
 
@@ -374,7 +375,7 @@ class Client:
         self, method: str, path: str, body: object = None, *, shape: type[T], about: str = "",
         params: Mapping[str, Any] | None = None,
     ) -> T:  # fmt: skip
-        """The reply to a request, as this type."""
+        """Send a request. Returns the reply as an object of the type `shape`."""
         status, data = await self._reply_to(method, path, body, about, params, None)
         return read_reply(self.url, status, data, shape)
 
@@ -410,7 +411,7 @@ class Client:
         return bytes(data)
 
     def _refuse_errors(self, reply: aiohttp.ClientResponse, body: bytes, about: str) -> None:
-        """Raise what a reply means that is not a success."""
+        """Raise the error of an unsuccessful reply."""
         refuse_redirect(self.url, reply.status, reply.headers.get("Location"))
         if reply.status < 400:
             return
@@ -457,14 +458,14 @@ class Client:
 
 
 def _result_of(found: RemoteResult, composed_by: str, output: Any) -> RemoteResult:
-    # An answer that rules composed has not the type that was asked for: it lists the results so far.
+    # An answer composed by rules lists the results so far, so it does not have the type `output`.
     if output is None or found.answer is None or composed_by == BY_RULES:
         return found
     return msgspec.structs.replace(found, answer=typed(output, found.answer))
 
 
 def _part(id_: str) -> str:
-    """An id as a part of a path: no id can lead to another route."""
+    """An id quoted as one part of a path, so that no id can lead to another route."""
     return quote(id_, safe="")
 
 
@@ -472,7 +473,7 @@ def _trusting(ca_file: Path) -> ssl.SSLContext:
     try:
         refuse_special_file(ca_file)
         return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ValueError, UsageError) as error:  # of the first, ssl.SSLError is one
+    except (OSError, ValueError, UsageError) as error:  # ssl.SSLError is an OSError
         words = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"ca_file={str(ca_file)!r} cannot be read: {words}") from None
 

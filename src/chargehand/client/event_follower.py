@@ -1,4 +1,4 @@
-"""Follows the events of a run at a server, over as many connections as that takes."""
+"""Follows the events of a run on a server, and reconnects when a connection is lost."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -11,39 +11,39 @@ from chargehand.client.replies import UNREADABLE, fact_of, foreign
 from chargehand.client.server_wait import ServerWait
 from chargehand.errors import ServerUnreachable
 
-#: seconds before the first, and the last, try to connect again; after so many in a row it gives up
+#: waits before a new connection double from twice `FIRST_WAIT` to `LONGEST_WAIT`, in seconds; `MOST_TRIES` in a row
 FIRST_WAIT, LONGEST_WAIT, MOST_TRIES = 0.2, 5.0, 10
-#: seconds that a connection without events must have lived to count as a good one: a server pings every 15
+#: seconds after which a connection without events counts as good when a ping arrives; the server pings every 15
 SOUND = 10.0
-#: bytes of one frame; a server sends 200 events in one, with large values cut
+#: most bytes of a frame; a frame contains up to 200 events, with large values cut
 MOST_BYTES = 64 * 2**20
-#: the kind of frame that says only that the server is there
+#: the kind of a frame that is only a ping
 COMMENT = ":"
-#: the kinds of frames with what models write; any other is for the connection only
+#: the kinds of frames with text from models
 _TEXTS = ("token", "answer")
 
 
 class StreamFrame(NamedTuple):
-    """One part of a stream: events have no kind."""
+    """One frame of a stream. A frame with events has an empty kind."""
 
     kind: str
     data: Any
 
 
-#: the frames of one connection, behind the event of this number
+#: opens a connection that streams the frames after the event with this number
 Connect = Callable[[int], AsyncGenerator[StreamFrame, None]]
 
 
 class EventFollower:
-    """Reads the events of one run to its end, each once, and connects again when a connection is lost."""
+    """Reads the events of one run until its end, each once. Reconnects when a connection is lost."""
 
     def __init__(self, url: str, run: str, after: int, connect: Connect) -> None:
         self._url = url
         self._run = run
-        #: the number of the last event that was handed on
+        #: number of the last event that was passed on
         self._seq = after
         self._connect = connect
-        #: connections in a row that brought nothing
+        #: failed connections in a row
         self._tries = 0
         self._wait = ServerWait(
             url,
@@ -52,7 +52,7 @@ class EventFollower:
         )
 
     async def frames(self) -> AsyncGenerator[StreamFrame, None]:
-        """Events and texts, to the end of the run. Raises `ServerUnreachable` after ten vain tries in a row."""
+        """Events and texts until the end of the run. Raises `ServerUnreachable` after ten failures in a row."""
         try:
             while True:
                 self._wait.begin()
@@ -74,7 +74,7 @@ class EventFollower:
             self._wait.end()
 
     async def _news_in(self, frames: AsyncIterator[StreamFrame]) -> AsyncIterator[StreamFrame]:
-        """What one connection brings: its end, texts, and events that are new."""
+        """The new events, the texts and the end of one connection."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         async for frame in frames:
@@ -88,7 +88,7 @@ class EventFollower:
                 yield news
 
     def _new(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those that were not handed on before: a server may send some again."""
+        """The events that were not passed on before: a server may repeat some."""
         new = []
         for event in events:
             if event["seq"] > self._seq:
@@ -104,7 +104,7 @@ class EventFollower:
 
 
 async def frames_in(url: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[StreamFrame]:
-    """The frames of a stream of events. Raises `ServerRefused` for what is none."""
+    """Parse an event stream into frames. Raises `ServerRefused` for anything else."""
     buffer = b""
     async for chunk in chunks:
         buffer += chunk

@@ -1,4 +1,4 @@
-"""What a server replies, checked: anything that no chargehand server says is a `ServerRefused` that names the address."""
+"""Checks the replies of a server. A reply that no chargehand server sends raises `ServerRefused`."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
@@ -19,21 +19,21 @@ from chargehand.errors import (
 )
 
 T = TypeVar("T")
-#: what decoding bytes of others raises
+#: errors of decoding JSON from a server
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _IS_IT = "is it a chargehand server?"
-#: characters of a foreign address that are shown
+#: most characters of a redirect address in a message
 _SHOWN = 200
 
 
 class AnyObject(Struct):
-    """A reply of which no field is used."""
+    """A JSON object with any fields."""
 
 
 class StartedRun(Struct):
     """The reply to a request that starts a run."""
 
-    #: it becomes a part of addresses and is shown at terminals
+    #: restricted, because the id becomes a part of URLs and is printed on terminals
     id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@~/-]{0,199}$")]
 
 
@@ -76,7 +76,7 @@ class SentSnapshot(Struct):
 
 
 class SentResult(Struct):
-    """The fields of a result that the client builds its own from."""
+    """The fields of a result from which the client builds a `RemoteResult`."""
 
     status: str
     answer: str | None
@@ -85,7 +85,7 @@ class SentResult(Struct):
 
 
 class SentPlan(Struct):
-    """The fields of a plan that the client builds its own from."""
+    """The fields of a plan from which the client builds a `RemotePlan`."""
 
     plan: dict[str, Any] | None
     version: int
@@ -131,7 +131,7 @@ class _Conflict(Struct):
 
 
 def read_reply(url: str, status: int, body: bytes, shape: type[T]) -> T:
-    """The JSON of a reply that is no error, as this type. Raises `ServerRefused` if it is something else."""
+    """Decode a successful reply as `shape`. Raises `ServerRefused` if that is not possible."""
     try:
         return msgspec.json.decode(body, type=shape)
     except UNREADABLE as error:
@@ -139,13 +139,13 @@ def read_reply(url: str, status: int, body: bytes, shape: type[T]) -> T:
 
 
 def read_object(url: str, status: int, body: bytes, shape: type[Struct]) -> dict[str, Any]:
-    """The JSON object of a reply with all its fields, once those of `shape` are known to be sound."""
+    """Decode a successful reply as a JSON object, and check the fields of `shape`."""
     read_reply(url, status, body, shape)
     return read_reply(url, status, body, dict[str, Any])
 
 
 def refuse_redirect(url: str, status: int, location: str | None) -> None:
-    """Raise `ServerRefused` for a reply that is neither what was asked for nor an error."""
+    """Raise `ServerRefused` for a redirect or another reply that is neither a success nor an error."""
     if 300 <= status < 400:
         to = f" to {location[:_SHOWN]!r}" if location else ""
         words = f"{url} answered {status}, a redirect{to}; give the address of the server itself"
@@ -155,7 +155,7 @@ def refuse_redirect(url: str, status: int, location: str | None) -> None:
 
 
 def error_in(url: str, status: int, body: bytes, about: str) -> ChargehandError:
-    """What an error reply to a request about this run, question or key means."""
+    """The exception for an error reply; `about` is the run, question or key of the request."""
     try:
         told = msgspec.json.decode(body, type=_ErrorReply).error
     except UNREADABLE as error:
@@ -164,7 +164,7 @@ def error_in(url: str, status: int, body: bytes, about: str) -> ChargehandError:
         if told.kind in _NAMED:
             return _NAMED[told.kind](body, about)
     except UNREADABLE:
-        pass  # a server of another version tells other facts about it
+        pass  # a server of another version sends other fields
     words = "; ".join(part for part in (told.message, told.hint) if part)
     return ServerRefused(
         words or f"{url} answered {status}, {told.kind}", status=status, kind=told.kind
@@ -172,12 +172,12 @@ def error_in(url: str, status: int, body: bytes, about: str) -> ChargehandError:
 
 
 def foreign(url: str, status: int, fact: str) -> ServerRefused:
-    """The error for what no chargehand server answers."""
+    """The error for a reply that no chargehand server sends."""
     return ServerRefused(f"{url} answered {status} with {fact}; {_IS_IT}", status=status)
 
 
 def fact_of(body: bytes, error: Exception) -> str:
-    """What is wrong with JSON that could not be read."""
+    """Why a body could not be decoded as JSON."""
     if not body:
         return "an empty body"
     if isinstance(error, RecursionError):

@@ -1,4 +1,4 @@
-"""Says so, once, when a server lets its client wait for longer than a second."""
+"""Logs a warning when a server does not reply within a second."""
 
 import asyncio
 import logging
@@ -9,15 +9,15 @@ from chargehand.presentation.plain_text import one_line
 
 log = logging.getLogger("chargehand")
 
-#: seconds until a wait is said
+#: seconds until a wait is logged
 LATE = 1.0
 LONGEST_WHY = 300
 
 
 class ServerWait:
-    """One wait for a server: `async` code begins it, and ends it when the server says something.
+    """One wait for a server, logged once. Async code calls `begin` and, when the server replies, `end`; or uses `with`.
 
-    `what` is waited for, and `way_out` says how the wait ends. Used with `with`, it is a wait from begin to end.
+    `what` names what the client waits for; `way_out` says how the wait ends.
     """
 
     def __init__(self, url: str, what: str, way_out: str) -> None:
@@ -41,19 +41,19 @@ class ServerWait:
         self.end()
 
     def begin(self, why: str = "") -> None:
-        """It is waited for from now on, if it was not before. `why` names the server."""
+        """Start the wait, unless it has started already. `why` is the reason, which names the server."""
         self._why = one_line(why or f"{self._url} has not replied", LONGEST_WHY)
         if self._timer is None and not self._is_said:
             self._timer = asyncio.get_running_loop().call_later(LATE, self._say)
 
     def end(self) -> None:
-        """The server has said something, or nobody waits any longer."""
+        """End the wait: the server has replied, or the client has stopped waiting."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def forget(self) -> None:
-        """The next wait is another one, of which is said again."""
+        """Log the next wait again."""
         self._is_said = False
 
     def _say(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a client finds its token."""
+"""Finds the access token of a client."""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from chargehand.regular_file import read_regular_file
 
 TOKEN_VARIABLE, FILE_VARIABLE = "CHARGEHAND_TOKEN", "CHARGEHAND_TOKEN_FILE"
 KEYRING = "chargehand"
-#: bytes of a file with a token, or with those of a server
+#: most bytes of a token file
 MOST_BYTES = 2**20
 
 
@@ -38,10 +38,10 @@ class _File(Struct):
 
 
 def find_token(url: str, token: str = "", token_file: str | os.PathLike[str] = "") -> FoundToken:
-    """The token for a server: as given, from a file, from the environment, from the keyring.
+    """Find the token for a server: as given, from a file, from the environment, or from the keyring.
 
-    Without any of these, the one that `chargehand serve` keeps beside its journal, if the server is on this
-    machine and the journal is where it usually is.
+    Otherwise, for a server on this machine, the token that `chargehand serve` stores next to a journal in one of the
+    usual places. Raises `UsageError` if there is none.
     """
     if token:
         return FoundToken(token, "the token that was given")
@@ -66,8 +66,8 @@ def find_token(url: str, token: str = "", token_file: str | os.PathLike[str] = "
 
 
 def _usual_files() -> Iterator[Path]:
-    """Where `chargehand serve` keeps its tokens: beside its journal, which lies here or where it does by default."""
-    # Here, since few clients need it and it is slow to import.
+    """The token files next to journals in the usual places: $CHARGEHAND_JOURNAL, this folder, the default folder."""
+    # Imported here, because few clients need it and the import is slow.
     from chargehand.settings import JOURNAL, JOURNAL_VARIABLE, token_file_beside
 
     if named := os.environ.get(JOURNAL_VARIABLE, ""):
@@ -77,7 +77,7 @@ def _usual_files() -> Iterator[Path]:
 
 
 def _in_file(path: Path) -> FoundToken:
-    """The token in a file: the text itself, or the owner's of a server's token file."""
+    """The token in a file: its text, or the first token stored in plain text in a server's token file."""
     try:
         data = read_regular_file(path, MOST_BYTES).strip()
     except OSError as error:
@@ -97,11 +97,11 @@ def _in_file(path: Path) -> FoundToken:
 
 
 def _in_keyring(url: str) -> str:
-    """The token that the keyring has for this address; nothing if there is no keyring."""
+    """The token in the keyring for this address; empty if there is none."""
     if find_spec("keyring") is None:
         return ""
     keyring = import_module("keyring")
     try:
         return keyring.get_password(KEYRING, url.rstrip("/")) or ""
-    except Exception:  # noqa: BLE001 - no backend, locked, or another kind of trouble: it is one of several places
+    except Exception:  # noqa: BLE001 - no backend, locked, or another error: there are other sources
         return ""

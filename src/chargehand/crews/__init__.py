@@ -1,1 +1,1 @@
-"""Crews: who works together, with which tools, on what terms; from TOML, from Python, or ready-made."""
+"""Crews: workers with their tools and settings, from TOML files, from Python, or built in."""

@@ -1,4 +1,4 @@
-"""A crew as a value, and the one rule that every crew keeps: no tool in two hands unless it says so."""
+"""The class `Crew`, and the checks of a crew: unique worker names, and no tool shared without `share`."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,38 +25,38 @@ from chargehand.roles.roster import Member
 class Crew:
     """Workers with their tools, models and limits. A crew can be a worker of another crew.
 
-    Raises `UsageError` for two workers of one name, for a tool of two workers that is not in
-    `share`, and for a name in `share` that no worker's tool has.
+    Raises `UsageError` if two workers have the same name, if two workers have the same tool and the tool is not in
+    `share`, or if `share` names an unknown tool.
     """
 
     workers: "Sequence[Hand]"
     #: names of tools that several workers may have
     share: Sequence[str] = ()
     name: str = ""
-    #: by these two, the crew above chooses it
+    #: `name` and `description`: the planner of an outer crew chooses this crew by them
     description: str = ""
-    #: for planning, answering, and for workers that name none of their own
+    #: for planning, for composing answers, and for workers without a model of their own
     model: "ModelChoice | None" = None
     settings: ModelSettings | None = None
     limits: Limits | None = None
-    #: what is done when a task of a worker fails that says nothing of it itself
+    #: what to do when a task fails, for workers without an `on_failure` of their own
     on_failure: OnFailure | None = None
     parallel: int | Elastic | None = None
-    #: which of several suitable workers gets a task; their `weight` counts under WEIGHTED only
+    #: which of several suitable workers gets a task; `Worker.weight` counts only with WEIGHTED
     balance: Balance | str = Balance.LEAST_BUSY
     journal: str = ""
     prompts: Path | None = None
     retry: RetryPolicy | None = None
-    #: which finished runs are kept while it serves
+    #: which finished runs are kept while the crew serves
     retention: Retention | None = None
-    #: what was agreed with providers, by account
+    #: rate limits of model providers, by account
     rates: Mapping[str, Rates] = field(default_factory=dict)
-    #: when routing: the worker for a request that clearly fits no other
+    #: for routing: the worker for a request that fits no other worker
     default: str = ""
-    #: how people are notified of its questions and, if they subscribe, of other events
+    #: how people are notified of questions and, if they subscribe, of other events
     notify: Sequence[Subscription] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    #: where it came from, for messages
+    #: where the crew comes from, for messages
     origin: str = "the crew"
 
     def __post_init__(self) -> None:
@@ -69,12 +69,12 @@ class Crew:
         _refuse_unknown_shares(self.workers, self.share, self.origin)
 
 
+#: a member of a crew: an LLM worker, a function, or another crew
 Hand: TypeAlias = "Member | Crew"
-"""A member of a crew: an LLM worker, a function, or a crew of its own."""
 
 
 def nested_crews(crew: Crew) -> Iterator[Crew]:
-    """The crews among its workers, and those nested in them."""
+    """All crews nested in a crew, at any depth."""
     for worker in crew.workers:
         if isinstance(worker, Crew):
             yield worker
@@ -82,7 +82,7 @@ def nested_crews(crew: Crew) -> Iterator[Crew]:
 
 
 def all_rates(crew: Crew) -> dict[str, Rates]:
-    """The rate limits of a crew and of those nested in it, by account: the lowest of each."""
+    """The rate limits of a crew and of all crews nested in it, by account: the strictest of each kind."""
     return joined_rates(
         (account, rates)
         for each in (crew, *nested_crews(crew))
@@ -91,7 +91,7 @@ def all_rates(crew: Crew) -> dict[str, Rates]:
 
 
 def joined_rates(agreed: Iterable[tuple[str, Rates]]) -> dict[str, Rates]:
-    """Rate limits by account; where there are several for one account, the lowest of each kind."""
+    """Rate limits by account; if there are several for an account, the strictest of each kind."""
     found: dict[str, Rates] = {}
     for account, rates in agreed:
         found[account] = found[account].stricter(rates) if account in found else rates
@@ -99,9 +99,9 @@ def joined_rates(agreed: Iterable[tuple[str, Rates]]) -> dict[str, Rates]:
 
 
 def unused_when_nested(crew: Crew) -> list[str]:
-    """The settings of a crew that have no effect below another one.
+    """The settings of a crew that have no effect if it is nested in another crew.
 
-    Its runs are in the journal of the outermost crew, and its requests are planned, not routed.
+    Its runs are stored in the journal of the outermost crew, and its requests are planned, not routed.
     """
     return [key for key in ("journal", "retention", "default") if getattr(crew, key)]
 

@@ -1,4 +1,4 @@
-"""The form of a crew file, held against what was written, with every fault in words."""
+"""The schema of crew files, and error messages for all faults of a file."""
 
 import difflib
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from chargehand.facts.sizes import size_of
 
 def _length(value: object) -> object:
     if not isinstance(value, str):
-        raise ValueError('must be a length of time in quotes, such as "90s", "5m" or "1h30m"')  # noqa: TRY004 - what Pydantic takes
+        raise ValueError('must be a length of time in quotes, such as "90s", "5m" or "1h30m"')  # noqa: TRY004 - Pydantic expects ValueError
     try:
         return length_of(value)
     except UsageError as error:
@@ -33,7 +33,7 @@ def _length(value: object) -> object:
 
 def _size(value: object) -> object:
     if not isinstance(value, str):
-        raise ValueError('must be a size in quotes, such as "500MB" or "2GB"')  # noqa: TRY004 - what Pydantic takes
+        raise ValueError('must be a size in quotes, such as "500MB" or "2GB"')  # noqa: TRY004 - Pydantic expects ValueError
     try:
         return size_of(value)
     except UsageError as error:
@@ -50,7 +50,7 @@ def _one_or_several(value: object) -> object:
 
 
 class CrewTable(BaseModel):
-    """One table of a crew file; a key that it does not know is a fault."""
+    """One table of a crew file. An unknown key is a fault."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -85,7 +85,7 @@ class SettingsForm(CrewTable):
 
 
 class OnFailureForm(CrewTable):
-    """`[crew.on_failure]` and `[worker.on_failure]`; a list alone is its steps"""
+    """`[crew.on_failure]` and `[worker.on_failure]`; a plain list sets `steps`"""
 
     steps: list[str] = ["fail"]
     kinds: dict[str, list[str]] = {}
@@ -93,7 +93,7 @@ class OnFailureForm(CrewTable):
 
 
 class ElasticForm(CrewTable):
-    """`capacity` and `parallel` that follow the work; a number alone is fixed"""
+    """`capacity` and `parallel` that adapt to the load; a plain number is fixed"""
 
     min: int = Field(default=1, ge=1)
     max: int = Field(ge=1)
@@ -109,20 +109,20 @@ class ElasticForm(CrewTable):
 
 Places = Annotated[
     Annotated[int, Field(ge=1), Tag("int")] | Annotated[ElasticForm, Tag("ElasticForm")],
-    # Only the kind that was meant is held against the form, so that a fault is told once.
+    # Validate only as the kind that was meant, so that a fault is reported once.
     Discriminator(lambda given: "ElasticForm" if isinstance(given, dict) else "int"),
 ]
 
 
 class NotifyForm(CrewTable):
-    """One of `notify` that hears of more, or of less, than questions"""
+    """A target in `notify` with its own kinds of notices; the default is questions"""
 
     to: str
     of: list[Literal["question", "finished", "budget", "failed"]]
 
 
 class RetryForm(CrewTable):
-    """`[crew.retry]`: the waits between tries, which double from the first up to the cap"""
+    """`[crew.retry]`: the waits before retries, which double from `first` up to `cap`"""
 
     first: Length | None = None
     cap: Length | None = None
@@ -130,7 +130,7 @@ class RetryForm(CrewTable):
 
 
 class RetentionForm(CrewTable):
-    """`[crew.retention]`: which finished runs a supervisor that serves keeps"""
+    """`[crew.retention]`: which finished runs a server keeps"""
 
     older_than: Length | None = None
     keep: int | None = Field(default=None, ge=0)
@@ -138,17 +138,17 @@ class RetentionForm(CrewTable):
 
 
 class ModelForm(CrewTable):
-    """`[models.NAME]`: a model that the file calls by this name, with its address and agreed rates"""
+    """`[models.NAME]`: a model that the file refers to by this name, with its address and rate limits"""
 
     model: str
     base_url: str | None = None
-    #: the environment variable with its key; empty: the provider's own
+    #: the environment variable with the API key; empty: that of the provider
     key_variable: str = ""
-    #: a minute
+    #: per minute
     requests: float | None = Field(default=None, gt=0)
-    #: a minute
+    #: per minute
     tokens: float | None = Field(default=None, gt=0)
-    #: calls at once
+    #: concurrent calls
     concurrency: int | None = Field(default=None, ge=1)
 
 
@@ -164,9 +164,9 @@ class CrewForm(CrewTable):
     journal: str = ""
     prompts: str | None = None
     share: list[str] = []
-    #: a single one need not be in a list
+    #: a single target need not be in a list
     notify: Annotated[list[str | NotifyForm], BeforeValidator(_one_or_several)] = []
-    #: with --approach route: who gets a request that is clearly nobody's
+    #: with --approach route: the worker for a request that fits no other worker
     default: str = ""
     retry: RetryForm = RetryForm()
     retention: RetentionForm = RetentionForm()
@@ -226,7 +226,7 @@ class WorkerForm(CrewTable):
         return self
 
 
-#: what only a worker that asks a model has
+#: keys that only an LLM worker may have
 _OF_MINDS = {
     *("instructions", "model", "tools", "settings", "rules", "secrets", "destinations", "prompts"),
     "preapproved",
@@ -245,11 +245,11 @@ class ServerForm(CrewTable):
     headers: dict[str, str] | None = None
     prefix: str = ""
     pins: dict[str, str] | None = None
-    #: workers may read its resources, and planners see their names
+    #: whether workers may read the server's resources; planners then see their names
     resources: bool = False
-    #: of one call of a tool
+    #: for one tool call
     timeout: Length | None = None
-    #: from its start until it has told its tools
+    #: from the start of the server until it has listed its tools
     connect: Length | None = None
 
     @model_validator(mode="after")
@@ -260,20 +260,20 @@ class ServerForm(CrewTable):
 
 
 class ToolsetForm(CrewTable):
-    """`[tools.NAME]`: a built-in set of tools on terms of its own."""
+    """`[tools.NAME]`: a built-in set of tools with its own settings."""
 
-    #: which built-in set; empty: the one of this name
+    #: the built-in set; empty: the set with the name of this table
     use: str = ""
-    #: of files, data and sandbox; without it, files and data read what --files says
+    #: for files, data and sandbox; default for files and data: what --files names
     folders: list[str] = []
     hidden: bool = False
-    #: of files and data: nobody else writes there, so that what they return taints nothing
+    #: for files and data: the folders are trusted, so that their contents carry no taint
     trusted: bool = False
-    #: of web: the hosts that may be asked; without it, the worker's destinations
+    #: for web: the allowed hosts; default: the worker's destinations
     allow: list[str] = []
-    #: of sandbox: how long a program may run
+    #: for sandbox: how long a program may run
     limit: str = ""
-    #: goes before the names of its tools, so that two sets of one kind differ
+    #: prefix of the tool names, so that two sets of one kind differ
     prefix: str = ""
 
 
@@ -288,14 +288,14 @@ class CrewFile(CrewTable):
 
 
 def faults_in(origin: str, lines: Sequence[str]) -> UsageError:
-    """One error that lists every fault of a crew file."""
+    """One error that lists all faults of a crew file."""
     told = list(dict.fromkeys(lines))
     count = "1 fault" if len(told) == 1 else f"{len(told)} faults"
     return UsageError(f"{origin} has {count}:" + "".join(f"\n  - {line}" for line in told))
 
 
 def read_form(document: dict[str, Any], origin: str) -> CrewFile:
-    """The document as a crew file, or a `UsageError` that names every fault and its place."""
+    """Validate a crew file. Raises a `UsageError` that lists all faults with their positions."""
     try:
         return CrewFile.model_validate(document)
     except ValidationError as error:
@@ -304,12 +304,12 @@ def read_form(document: dict[str, Any], origin: str) -> CrewFile:
         raise faults_in(origin, lines) from None
 
 
-#: of values; a place in a file does not name them
+#: kinds of values in Pydantic's locations, which `place_of` leaves out
 _KINDS = ("str", "list[str]", "int", "ElasticForm")
 
 
 def place_of(location: Sequence[int | str], document: dict[str, Any]) -> str:
-    """Where in the file: `[[worker]] 2 ('analyst'), tools`."""
+    """A position in a crew file, such as `[[worker]] 2 ('analyst'), tools`."""
     match location:
         case ["worker" | "mcp" as table, int(number), *rest]:
             named = document[table][number]

@@ -1,4 +1,4 @@
-"""The default crew: four specialists who share no tool, over the files of the person who asks."""
+"""The default crew: four specialists that share no tool and work on the user's files."""
 
 import os
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from chargehand.tools.search_engines import BRAVE_KEY
 
 
 def default_crew(files: Sequence[Path]) -> Crew:
-    """A researcher, an analyst, a writer and a reviewer. Only what `files` names can be read.
+    """A researcher, an analyst, a writer and a reviewer. They can read only `files`.
 
-    The researcher also searches the web if there is a key for it in the environment.
+    The researcher can also search the web if the environment has a key for it.
     """
     if not files:
         raise UsageError("the default crew has nothing to read; say what with --files PATH")
-    # Here, because most programs need none of these.
+    # Imported here, because most programs do not need them.
     from chargehand.tools.calculator import maths
     from chargehand.tools.files import files as file_tools
     from chargehand.tools.sql_tables import data

@@ -1,4 +1,4 @@
-"""Crews and tools in Python: `path.py:name` or `module:name`, and what may stand there."""
+"""Loads crews, tools and functions from Python: `path.py:name` or `module:name`."""
 
 import contextlib
 import difflib
@@ -17,7 +17,7 @@ from chargehand.crews.crew import Crew
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.supervisor import Supervisor
 
-#: that an error lists; of more, how many there are
+#: most names that an error lists
 MOST_NAMES = 12
 CREW = "a Supervisor, a list of workers, or a function that returns one"
 
@@ -25,10 +25,9 @@ CREW = "a Supervisor, a list of workers, or a function that returns one"
 def python_crew(
     reference: str, offered: Mapping[str, object]
 ) -> tuple[Crew | Supervisor, frozenset[str]]:
-    """The crew at `path.py:name`: a `Supervisor`, a `Crew`, a list of workers, or a function of one.
+    """Load the crew at `path.py:name`: a `Supervisor`, a `Crew`, a list of workers, or a function that returns one.
 
-    A function is called with those of the `offered` arguments that it names as its parameters; these
-    names are returned, too.
+    A function is called with those `offered` arguments that are among its parameters; their names are also returned.
     """
     can_be_crew = partial(_can_be_crew, offered.keys())
     found, taken = (
@@ -46,7 +45,7 @@ def python_crew(
 
 
 def _can_be_crew(offered: Collection[str], thing: object) -> bool:
-    """Whether this may be a crew, as far as can be told without calling it."""
+    """Whether this may be a crew. Functions are not called."""
     if inspect.isfunction(thing):
         return not _lacking(thing, offered)
     if isinstance(thing, (list, tuple)):
@@ -60,9 +59,10 @@ def load(
     fits: Callable[[object], bool] = lambda _: True,
     none: str = "nothing that fits here",
 ) -> Any:
-    """What `path.py:name` or `module:name` names; paths are relative to `folder`.
+    """Load the object at `path.py:name` or `module:name`; paths are relative to `folder`.
 
-    If there is nothing of this name, the error lists the names of what `fits`, the nearest first, or says `none`.
+    If the name does not exist, the error lists the names of objects that `fits` accepts, the nearest first, or says
+    `none`.
     """
     where, colon, name = reference.rpartition(":")
     if not colon or not where or not name:
@@ -95,7 +95,7 @@ def _called(function: Any, reference: str, offered: Mapping[str, object]) -> Any
 
 
 def _lacking(function: Any, given: Collection[str]) -> list[str]:
-    """The parameters without a default that are not given."""
+    """The missing parameters: those without a default that are not in `given`."""
     return [
         name
         for name, parameter in inspect.signature(function).parameters.items()
@@ -118,7 +118,7 @@ def _module(where: str, folder: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Whatever the code of others raises as a `UsageError`: also its exit, which would be ours without a word."""
+    """Turn exceptions of user code into `UsageError`, including `SystemExit`, which would end this process silently."""
     try:
         yield
     except ChargehandError:
@@ -133,12 +133,12 @@ def _told(what: str) -> Iterator[None]:
 
 
 def _of_file(path: Path) -> ModuleType:
-    """The file as a module under its own name, so that child processes find its functions too."""
+    """Import a file as a module under its own name, so that child processes also find its functions."""
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     known = sys.modules.get(path.stem)
     if known is None and path.stem.isidentifier() and path.stem not in sys.stdlib_module_names:
-        invalidate_caches()  # it may have been written a moment ago
+        invalidate_caches()  # the file may be new
         known = import_module(path.stem)
     if known is not None and Path(known.__file__ or "").resolve() == path:
         return known
@@ -146,12 +146,12 @@ def _of_file(path: Path) -> ModuleType:
 
 
 def _alone(path: Path) -> ModuleType:
-    """The file as a module under a name that nothing else can have."""
+    """Import a file as a module under a unique name, for a file whose own name is taken."""
     name = f"chargehand_crew:{path}"
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
-    assert spec is not None  # noqa: S101 - for the type checker: it ends in .py
+    assert spec is not None  # noqa: S101 - for the type checker: a path that ends in .py has a spec
     assert spec.loader is not None  # noqa: S101 - likewise
     module = sys.modules[name] = module_from_spec(spec)
     try:
@@ -163,7 +163,7 @@ def _alone(path: Path) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the loaded file it went wrong: the last line that is not ours or the importer's."""
+    """The position of an error in user code: the last line outside this file and the import machinery."""
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []
     theirs = [
         f
@@ -175,7 +175,7 @@ def _place(error: BaseException) -> str:
 
 
 def _names_in(module: ModuleType, wanted: str, fits: Callable[[object], bool]) -> str:
-    """What the module offers, by name, the nearest to the wanted name first; empty if nothing fits."""
+    """The names of fitting objects in a module, the nearest to the wanted name first; empty if nothing fits."""
     own = {name: thing for name, thing in vars(module).items() if _is_own(name, thing, module)}
     names = [name for name, thing in own.items() if fits(thing)]
     if not own:
@@ -186,7 +186,7 @@ def _names_in(module: ModuleType, wanted: str, fits: Callable[[object], bool]) -
 
 
 def _is_own(name: str, thing: object, module: ModuleType) -> bool:
-    """Whether the module made it; of an instance of a class from elsewhere, nobody can tell that it was imported."""
+    """Whether the module defines it. An imported instance of a foreign class cannot be recognized as imported."""
     homes = (module.__name__, type(thing).__module__)
     is_foreign = inspect.ismodule(thing) or type(thing).__module__ == "typing"
     is_foreign = is_foreign or getattr(thing, "__module__", module.__name__) not in homes

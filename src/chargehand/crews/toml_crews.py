@@ -1,4 +1,4 @@
-"""Crews in TOML: from a file to a crew, every fault with its file, its place and the way out."""
+"""Loads crews from TOML files, and reports all faults of a file with their positions."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from chargehand.roles.resources import ModelChoice
 
 T = TypeVar("T")
+#: makes a model that replaces another one, from its name and the function that would open it
 StandIn: TypeAlias = Callable[[str, Callable[[], Model]], Model]
-"""What is asked in place of a model: from its name, and the function that would open it."""
 
 
 def toml_crew(
@@ -63,10 +63,10 @@ def toml_crew(
     above: Sequence[Path] = (),
     stand_in: StandIn | None = None,
 ) -> Crew:
-    """The crew in this file. Paths in it are relative to the file's folder.
+    """Load the crew from a TOML file. Paths in the file are relative to its folder.
 
-    `files` are what its tools for files and data read where it does not say so itself; None: the
-    working folder. `above` are the crew files that this one is nested in. `stand_in` opens the models of `[models.NAME]` in its own way.
+    `files` is what tools for files and data read, unless the crew file names folders; None: the working folder.
+    `above` are the crew files in which this one is nested. `stand_in` replaces the models of `[models.NAME]`.
     """
     place = checked_path(path, "the crew file", home=True).resolve()
     if place in above:
@@ -104,17 +104,17 @@ class _Reader:
         self._files = files
         self._above = above
         self._faults: list[str] = []
-        #: the errors that the faults were made of
+        #: the errors that are already in `_faults`
         self._told: list[Exception] = []
         self._models: dict[str, Model] = {}
-        #: by name: why a model of `[models.NAME]` cannot be opened
+        #: why a model of `[models.NAME]` cannot be opened, by its name
         self._unopened: dict[str, UsageError | ModelDenied] = {}
         self._toolsets = Toolsets(
             folder=self._folder, files=files, sets=form.tools, servers=form.mcp
         )
 
     def crew(self) -> Crew:
-        """The whole crew, or a `UsageError` that lists every fault of the file."""
+        """Build the crew. Raises a `UsageError` that lists all faults of the file."""
         crew = self._form.crew
         for name in self._form.models:
             self._try(f"[models.{name}]", partial(self._opened, name))
@@ -157,9 +157,9 @@ class _Reader:
         )
 
     def _try(self, place: str, make: Callable[[], T]) -> T | None:
-        """What `make` makes; what is wrong with it is kept with its place in the file.
+        """Call `make`, and keep its error with the position in the file; None after an error.
 
-        A model or a server that cannot be opened raises one error wherever it is used; it is kept once.
+        A model or server that cannot be opened raises the same error object wherever it is used; it is kept once.
         """
         try:
             return make()
@@ -170,7 +170,7 @@ class _Reader:
             return None
 
     def _model(self, chosen: ModelName | None) -> "ModelChoice | None":
-        """The models that are meant: one of `[models.NAME]` by its name, any other as it is written."""
+        """The chosen models: an opened model for a name of `[models.NAME]`, otherwise the text itself."""
         if chosen is None:
             return None
         if isinstance(chosen, str):
@@ -197,7 +197,7 @@ class _Reader:
         return open_model(form.model, base_url=form.base_url, key=key)
 
     def _journal(self, given: str) -> str:
-        """The path of the journal from any folder; a DSN as it is."""
+        """The path of the journal, relative to the crew file's folder; a DSN is unchanged."""
         is_path = bool(given) and not is_dsn(given)
         return str(self._folder / given.removeprefix("sqlite:")) if is_path else given
 
@@ -299,7 +299,7 @@ def _place_of(number: int, form: WorkerForm) -> str:
 
 
 def _made_of(kind: Callable[..., T], form: CrewTable, *fields: str) -> T | None:
-    """An object with the fields that the file gives; None if it gives none."""
+    """An object with the fields that the file sets; None if it sets none."""
     given = form.model_dump(include=set(fields) or None, exclude_none=True)
     return kind(**given) if given else None
 

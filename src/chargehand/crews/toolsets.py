@@ -1,4 +1,4 @@
-"""Tools by name: the built-in sets, tools of Python files, tools of MCP servers."""
+"""Finds tools by name: built-in sets, tools of Python files, tools of MCP servers."""
 
 import dataclasses
 import difflib
@@ -22,7 +22,7 @@ BUILT_IN = ("files", "data", "maths", "web", "sandbox")
 
 
 class Toolsets:
-    """All tools that a crew file can name."""
+    """The tools that a crew file can name."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class Toolsets:
         self._sets = sets
         self._servers = {server.name: server for server in servers}
         self._listed: dict[str, tuple[Tool, ...]] = {}
-        #: by name: why a server did not list its tools
+        #: why a server did not list its tools, by name of the server
         self._unlisted: dict[str, UsageError] = {}
 
     def tools(self, names: Sequence[str], destinations: Sequence[str]) -> list[Tool]:
-        """The tools that a worker's list names, in its order."""
+        """The tools that `names` refers to, in its order."""
         return [each for name in names for each in self._named(name, destinations)]
 
     def _named(self, name: str, destinations: Sequence[str]) -> Sequence[Tool]:
@@ -76,7 +76,7 @@ class Toolsets:
         return tuple(dataclasses.replace(each, name=form.prefix + each.name) for each in made)
 
     def _places(self, form: ToolsetForm, kind: str) -> list[Path]:
-        """What a set of tools may read: its own folders, or else what the user named."""
+        """What a set of tools may read: its own folders, or the files that the user named."""
         if form.folders:
             return [self._folder / place for place in form.folders]
         files = [working_folder()] if self._files is None else list(self._files)
@@ -99,7 +99,7 @@ class Toolsets:
         return self._listed[server.name]
 
     def _tools_of(self, server: ServerForm) -> tuple[Tool, ...]:
-        """Start or reach a server, and ask for its tools."""
+        """Start or connect to a server, and list its tools."""
         from chargehand.tools.mcp import mcp_server
 
         opened = mcp_server(
@@ -128,7 +128,7 @@ def _made(
     places: Callable[[], Sequence[Path]],
     destinations: Sequence[str],
 ) -> tuple[Tool, ...]:
-    """A built-in set on the terms of a crew file. Imports only what it is made of."""
+    """A built-in set with the settings of a crew file. Imports only the modules of this set."""
     match kind:
         case "files":
             from chargehand.tools.files import files
@@ -158,7 +158,7 @@ def _made(
 
 
 def _chosen(tools: Sequence[Tool], wanted: str, reference: str) -> Sequence[Tool]:
-    """All of a set, or the one that is called `wanted`, or that alone has it as a word of its name."""
+    """All tools of a set; with `wanted`, the tool with that name, or the only tool with that word in its name."""
     if not wanted:
         return tools
     exact = [each for each in tools if each.name == wanted]
@@ -182,7 +182,7 @@ def _as_tool(found: object, reference: str) -> Tool:
 
 
 def _timeouts(server: ServerForm) -> "ServerTimeouts":
-    """What the file says of a server's time, and the usual for the rest."""
+    """The timeouts of a server from the crew file, with defaults."""
     from chargehand.tools.mcp.server_settings import ServerTimeouts
 
     given = {"connect": server.connect, "listing": server.connect, "call": server.timeout}
@@ -190,7 +190,7 @@ def _timeouts(server: ServerForm) -> "ServerTimeouts":
 
 
 def _filled(values: Mapping[str, str] | None, server: str) -> dict[str, str] | None:
-    """With `$NAME` taken from the environment, so that no secret stands in a crew file."""
+    """Replace values of the form `$NAME` by environment variables, so that crew files contain no secrets."""
     if values is None:
         return None
     whose = f"MCP server {server!r}"
@@ -201,7 +201,7 @@ def _filled(values: Mapping[str, str] | None, server: str) -> dict[str, str] | N
 
 
 def from_environment(name: str, whose: str) -> str:
-    """A secret, which must be set."""
+    """The value of an environment variable. Raises `UsageError` if it is not set."""
     if name not in os.environ:
         raise UsageError(f"{whose} needs {name}, which is not in the environment; set it")
     return os.environ[name]

@@ -1,4 +1,4 @@
-"""Finished documents from a run: Markdown and HTML with tables, charts, sources, and figures that are checked."""
+"""Documents from a run, as Markdown and HTML, with tables, charts, sources and checked figures."""
 
 from chargehand.documents.cited_figures import cited
 from chargehand.documents.document_sections import (

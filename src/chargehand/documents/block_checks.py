@@ -1,4 +1,4 @@
-"""What may stand in a block: checked when the block is made, so that a fault is told where it was written."""
+"""Checks the contents of blocks when they are created, so that the traceback of a fault shows where it was written."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from chargehand.facts.argument_checks import shown
 
 
 def text(value: object, what: str) -> str:
-    """A name or heading; a number, such as a year on an axis, is written out."""
+    """A name or heading. Numbers, such as years on an axis, become text."""
     if isinstance(value, str):
         return value
     if isinstance(value, Real):
@@ -21,7 +21,7 @@ def text(value: object, what: str) -> str:
 
 
 def cells(value: Any, what: str) -> Sequence[Any]:
-    """Texts, numbers and figures; one alone is a sequence of one, and a generator is read to its end."""
+    """A sequence of texts, numbers and figures. A single one becomes a sequence, and a generator is read to its end."""
     found = [value] if isinstance(value, str | Figure | Real | Decimal) else listed(value, what)
     for number, cell in enumerate(found, 1):
         if not isinstance(cell, str | Figure | Real | Decimal):
@@ -33,7 +33,7 @@ def cells(value: Any, what: str) -> Sequence[Any]:
 
 
 def listed(value: Any, what: str) -> Sequence[Any]:
-    """What can be gone through more than once: it is shown in Markdown and in HTML."""
+    """A sequence, which can be iterated twice: for Markdown and for HTML."""
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return value
     if isinstance(value, str | bytes | Mapping | Figure) or not isinstance(value, Iterable):
@@ -68,7 +68,7 @@ def bars(value: Any, chart: str) -> Sequence[tuple[str, Figure]]:
 
 
 def lines(value: Any, axis: Sequence[str], chart: str) -> Mapping[str, Sequence[Figure | None]]:
-    """Lines with a figure, or None, for each point of the axis."""
+    """Lines, each with a figure or None for each point of the axis."""
     if not isinstance(value, Mapping):
         raise UsageError(f"the lines of {chart} are {shown(value)}; give a dict: name to figures")
     found: dict[str, Sequence[Figure | None]] = {}
@@ -89,7 +89,7 @@ def lines(value: Any, axis: Sequence[str], chart: str) -> Mapping[str, Sequence[
 
 
 def drawable(value: Any, what: str, way_out: str) -> Figure:
-    """A figure that has a place in a chart; words have one without a length or a height."""
+    """A figure that can be drawn in a chart: finite, or a text, which is shown without a bar or point."""
     if not isinstance(value, Figure):
         raise UsageError(f"{what} is {shown(value)}; give a Figure, or {way_out}")
     number = value.value

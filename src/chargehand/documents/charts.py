@@ -1,4 +1,4 @@
-"""Bar and line charts as SVG. Each bar and point has a title that a pointer shows and a reader can read."""
+"""Bar and line charts as SVG. Each bar and point has a title, for tooltips and screen readers."""
 
 import math
 import re
@@ -10,28 +10,28 @@ from html import escape
 from chargehand.documents.block_checks import drawable
 from chargehand.documents.sourced_figures import Figure
 
-#: said at a figure that was not found in its source
+#: label of a figure that was not found in its source
 NOT_FOUND = "not found"
-#: said where a line has no figure
+#: label of a point of a line without a figure
 MISSING = "missing"
 _WIDTH, _LABEL, _ROW = 720, 210, 26
-#: of a line chart
+#: height and margin of a line chart
 _HEIGHT, _EDGE = 260, 56
-#: names of lines in one row below it
+#: number of line names per row below the chart
 _NAMES = 4
-#: steps of an axis between the least and the greatest value, about; what is larger or flatter gets no round numbers
+#: approximate number of steps on an axis; larger values or smaller ranges get no round numbers
 _STEPS, _MOST, _LEAST = 3, 1e15, 1e-9
 _COLOURS = ("var(--bar)", "#2a855a", "#8b4fd9", "#c2500a", "#6b727b", "#cf3434")
 
 
-#: a number that a model has put into quotes
+#: a number in quotes, as models write it
 _NUMERAL = re.compile(r"[+-]?\d{1,40}(?:\.\d{1,40})?")
 
 
 def bar_chart_svg(
     title: str, bars: Sequence[tuple[str, Figure]], unfound: Collection[Figure] = ()
 ) -> str:
-    """Horizontal bars from a common zero line. Figures that were not found in their sources are marked."""
+    """Draw horizontal bars from a common zero line. Figures that were not found in their sources are marked."""
     values = [_number(each, title) for _, each in bars]
     known = [each for each in values if each is not None]
     low, high = min([Fraction(0), *known]), max([Fraction(0), *known])
@@ -40,7 +40,7 @@ def bar_chart_svg(
     rows = []
     for row, ((label, figure), value) in enumerate(zip(bars, values, strict=True)):
         y = row * _ROW
-        # Words in place of a number, which only a model gives, are shown without a bar.
+        # A text instead of a number, which only models give, is shown without a bar.
         length = 0.0 if value is None else max(float(abs(value) * scale), 1.0)
         x = zero if value is None or value >= 0 else zero - length
         is_bad = figure in unfound
@@ -60,10 +60,9 @@ def line_chart_svg(
     lines: Mapping[str, Sequence[Figure | None]],
     unfound: Collection[Figure] = (),
 ) -> str:
-    """Lines over one axis, each with its name. A line is broken where a figure is missing or no number.
+    """Draw lines over one axis. A line has a gap where a figure is missing or is not a number.
 
-    A figure that holds words is shown as these words. Figures that were not found in their sources
-    are marked.
+    A figure that is a text is shown as this text. Figures that were not found in their sources are marked.
     """
     numbers = {
         name: {
@@ -124,7 +123,7 @@ def _point(x: float, y: float, colour: str, title: str, *, is_bad: bool) -> list
 
 
 def _note(x: float, y: float, words: str, title: str = "", *, is_bad: bool) -> str:
-    """Words at a place of a line chart, a warning if `is_bad`; `title` is shown when they are pointed at."""
+    """A text in a line chart, coloured as a warning if `is_bad`; `title` is its tooltip."""
     kind = "bad" if is_bad else "soft"
     return (
         f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">'
@@ -138,7 +137,7 @@ def _axes(
     x: Callable[[int], float],
     y: Callable[[Fraction], float],
 ) -> list[str]:
-    """The values with their lines, and the names below, of which a few are enough."""
+    """The values with their grid lines, and some of the point names below."""
     drawn = [
         f'<text class="soft" x="{_EDGE - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{label}</text>'
         f'<line x1="{_EDGE}" x2="{_WIDTH - _EDGE}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="var(--line)"/>'
@@ -154,7 +153,7 @@ def _axes(
 
 
 def _unbroken(line: Mapping[int, Fraction]) -> list[list[tuple[int, Fraction]]]:
-    """The points of a line, divided where one is missing."""
+    """The points of a line, split at missing points."""
     parts: list[list[tuple[int, Fraction]]] = []
     for i, value in line.items():
         if i - 1 in line:
@@ -165,7 +164,7 @@ def _unbroken(line: Mapping[int, Fraction]) -> list[list[tuple[int, Fraction]]]:
 
 
 def _ticks(least: Fraction, greatest: Fraction) -> dict[Fraction, str]:
-    """Round numbers from below the least value to above the greatest, each as it is written on the axis."""
+    """Round numbers that enclose the values, each with its label on the axis."""
     width = (greatest - least) or abs(greatest) or Fraction(1)
     if not (least > -_MOST and greatest < _MOST and width > _LEAST):
         return {each: _rounded(each) for each in (least, greatest)}
@@ -181,7 +180,7 @@ def _ticks(least: Fraction, greatest: Fraction) -> dict[Fraction, str]:
 
 
 def _rounded(value: Fraction) -> str:
-    """Four digits of a number that may be too large or too small for a float."""
+    """A number with four digits; it may be too large or too small for a float."""
     quotient = Decimal(value.numerator) / Decimal(value.denominator)
     return f"{quotient.normalize(Context(prec=4)):,g}"
 
@@ -191,7 +190,7 @@ def _svg(title: str, height: int, drawn: Sequence[str]) -> str:
 
 
 def _number(figure: Figure, chart: str) -> Fraction | None:
-    """Exact: a float cannot hold 10**400, and overflows in a chart of 1e-320. None of words."""
+    """The exact value, because a float cannot hold 10**400 and overflows in a chart of 1e-320; None for a text."""
     value = drawable(figure, f"chart {chart!r}", "leave it out").value
     if isinstance(value, str):
         return Fraction(value.strip()) if _NUMERAL.fullmatch(value.strip()) else None

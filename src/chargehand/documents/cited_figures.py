@@ -1,4 +1,4 @@
-"""Prose with sources in brackets: what each source is cited for becomes a figure that is checked."""
+"""Turns prose with sources in brackets into figures that can be checked."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from chargehand.documents.numbers_in_text import CURRENCIES, TextNumber, numbers
 from chargehand.documents.sourced_figures import Figure
 
 _SQL = re.compile(r"\s*sql:", re.IGNORECASE)
-#: a path with a line, or the name of a file: a source, or meant to be one
+#: a path with a line, or a file name: a source, or an attempt at one
 _SOURCE = re.compile(r"[^\W\d_][^\s:\[\]]*:\s?[0-9]|[\w-]\.[A-Za-z][A-Za-z0-9]{0,4}(?=$|[\s:,;#])")
 _LINK = re.compile(r"\([^\s()]*\)")
 _QUOTED = re.compile(r"[\"“”„]([^\"“”„\n]+)[\"“”]$")
@@ -19,20 +19,20 @@ _DATE = re.compile(
     rf"(?<!\w)(?:[0-9]{{1,2}}(?:\.|st|nd|rd|th)? (?:of )?{_MONTH},? [0-9]{{4}}|{_MONTH} (?:[0-9]{{1,2}}(?:st|nd|rd|th)?, ?)?[0-9]{{4}})$",
     re.IGNORECASE,
 )
-#: marks between a figure and its source that belong to neither
+#: characters between a figure and its source that belong to neither
 _MARKS = " \t*_`"
-#: characters before a source in which its figure is looked for, and of a bracket in which a source is looked for
+#: characters searched for a figure before its source, and for a source after an opening bracket
 _BEFORE, _MOST_SOURCE = 200, 500
-#: words between a number and its source: the unit, and what belongs to it (EUR per unit)
+#: most words between a number and its source: the unit with its context, such as EUR per unit
 _MOST_WORDS = 4
 _WORDS_AFTER = re.compile(r"[^.;:!?()\[\]\n\"“”]*")
 
 
 def cited(text: str) -> "list[str | Figure]":
-    """The parts of a text: everything that is followed by a source in brackets is a figure.
+    """Split a text into plain parts and figures: what is followed by a source in brackets becomes a figure.
 
-    Numbers with their unit, dates and "quotations" are figures. Before any other source, the words back to the last
-    punctuation mark are one: they are found if they stand in the source like this.
+    Numbers with their unit, dates and "quotations" become figures. Before any other source, the words since the last
+    punctuation mark become a figure, which is found if the source contains exactly these words.
 
     cited("It fell to 49 mL/min [labs.csv:36].")  # "It fell to ", Figure(value=49, unit="mL/min", …), "."
     """
@@ -48,7 +48,7 @@ def cited(text: str) -> "list[str | Figure]":
 
 
 def _sources_in(text: str) -> Iterator[tuple[int, int, str]]:
-    """Where sources in brackets begin and end, and what they say."""
+    """The sources in brackets: start, end and text of each."""
     closes: dict[int, int] = {}
     opened: list[int] = []
     for mark in re.finditer(r"[\[\]\n]", text):
@@ -62,23 +62,23 @@ def _sources_in(text: str) -> Iterator[tuple[int, int, str]]:
     end = 0
     for start in (mark.start() for mark in re.finditer(r"\[", text)):
         if start < end:
-            continue  # inside of a query
+            continue  # inside a query
         close = closes.get(start)
         stop = min(len(text), start + _MOST_SOURCE) if close is None else close
         inner = text[start + 1 : stop]
         if not _SQL.match(inner) and ("[" in inner or not _SOURCE.search(inner[:_MOST_SOURCE])):
             continue
-        if close is None:  # nothing ends it
+        if close is None:  # no closing bracket
             inner = inner.partition("\n")[0]
             stop = start + len(inner)
         elif _LINK.match(text, close + 1) and not _SQL.match(inner) and ":" not in inner:
-            continue  # a link of Markdown
+            continue  # a Markdown link
         end = stop + 1
         yield start, min(end, len(text)), inner.strip()
 
 
 def _figure_before(text: str) -> tuple[int, float | str, str, str]:
-    """Where the figure at the end of a text begins, its value and unit, and what follows it."""
+    """The figure at the end of a text: its start, its value and unit, and the text after it."""
     trimmed = text.rstrip(_MARKS)
     closing = trimmed.rstrip(".,;:!?")  # 99 EUR. [c.md:3]
     for end in (trimmed, closing):
@@ -90,7 +90,7 @@ def _figure_before(text: str) -> tuple[int, float | str, str, str]:
 
 
 def _number_before(text: str) -> tuple[int, float | str, str, str] | None:
-    """The last number of a text, or the last date, time or fraction, if little stands behind it."""
+    """The last number, date, time or fraction of a text, if only a few words follow it."""
     runs = runs_in(text)
     if not runs:
         return None
@@ -114,7 +114,7 @@ def _number_before(text: str) -> tuple[int, float | str, str, str] | None:
 def _with_unit(
     text: str, number: TextNumber, unit: str, rest: str
 ) -> tuple[int, float | str, str, str]:
-    """A number with the unit behind it or, of a currency, before it. The word `million` is part of the unit."""
+    """A number with the unit after it or, for a currency, before it. The word `million` is part of the unit."""
     start, said = number.start, text[number.start : number.end]
     before = text[:start].rstrip().rpartition(" ")[2]
     if symbol := "".join(each for each in said if each in "€$£¥"):
@@ -129,7 +129,7 @@ def _with_unit(
 
 
 def _words_before(text: str) -> tuple[int, str, str, str]:
-    """The words back to the last punctuation mark: no number, but something has been said of the source."""
+    """The words since the last punctuation mark, which a source without a number is cited for."""
     words = re.search(r"[^.,;:!?()\[\]\n\"“”]*[.,;:!?]*$", text)
     start = words.start() if words else len(text)
     said = text[start:]

@@ -1,4 +1,4 @@
-"""The lines that a source cites, as passages: a text, or the cells of a table with what their columns are called."""
+"""Reads the lines that a source cites as passages: text, or table cells with the names of their columns."""
 
 import csv
 import re
@@ -10,12 +10,12 @@ from chargehand.errors import ToolError
 
 
 class Passage(Struct, frozen=True):
-    """A text in which a figure can stand; of a cell of a table, also the words that can say its unit."""
+    """A text that can contain a figure; for a table cell, also the texts that can contain its unit."""
 
     text: str
-    #: the name of its column
+    #: name of the cell's column
     heading: str = ""
-    #: the other cells of its row
+    #: all cells of its row
     row: tuple[str, ...] = ()
 
 
@@ -36,7 +36,7 @@ def passages_of(path: str, lines: Sequence[str], first: int, last: int) -> list[
         else:
             prose.append(line)
     text = "\n".join(prose).replace("**", "").replace("`", "")
-    if kind in ("json", "jsonl", "ndjson"):  # where a comma ends a value, and divides no thousands
+    if kind in ("json", "jsonl", "ndjson"):  # here, a comma separates values, not thousands
         text = text.replace(",", " , ")
     return [Passage(text), *cells]
 
@@ -60,7 +60,7 @@ def _cells(row: Sequence[str], heads: Sequence[str]) -> list[Passage]:
 
 
 def _is_row(line: str) -> bool:
-    """Whether a line is one of a table in Markdown."""
+    """Whether a line is a row of a Markdown table."""
     return line.lstrip().startswith("|") and line.count("|") > 1
 
 

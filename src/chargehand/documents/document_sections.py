@@ -1,6 +1,6 @@
-"""A finished document: sections, tables and charts, as Markdown and as one HTML page.
+"""Documents with sections, tables and charts, as Markdown and as one HTML page.
 
-The page loads nothing and runs no script. Each figure carries the number of its source, and the list of sources at the
+The page has no scripts and no external resources. Each figure has the number of its source; the list of sources at the
 end says whether the figure was found there.
 """
 
@@ -25,14 +25,14 @@ from chargehand.presentation.plain_text import clean, counted
 from chargehand.result import RunResult
 
 Cell: TypeAlias = "str | int | float | Figure"
-#: characters of a text in a column of numbers; of a figure that is never broken into two lines; of a long text
+#: in characters: longest text in a column of numbers, longest figure without line breaks, length of a long text
 _MOST_WORDS, _UNBROKEN, _LONG = 16, 16, 80
 _LARGEST = 10**300
 _ENDINGS = (".md", ".html")
 
 
 class Paragraph(Struct, frozen=True):
-    """Text with figures in it: `Paragraph(["We spent ", total, " on energy."])`."""
+    """A text with figures: `Paragraph(["We spent ", total, " on energy."])`."""
 
     parts: Sequence[Cell]
 
@@ -57,7 +57,7 @@ class Bullets(Struct, frozen=True):
 
 
 class Callout(Struct, frozen=True):
-    """Something that a reader must not miss, such as a contradiction between two sources."""
+    """An important notice, such as a contradiction between two sources."""
 
     title: str
     parts: Sequence[Cell] = ()
@@ -69,9 +69,9 @@ class Callout(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Rows under column names. Columns of numbers are right-aligned.
+    """A table with column names. Columns of numbers are right-aligned.
 
-    Plain numbers of a column get equally many decimal places; a figure is shown as it is stated.
+    Plain numbers in a column get the same number of decimal places; a figure is shown as it is stated.
     """
 
     columns: Sequence[str]
@@ -90,7 +90,7 @@ class Table(Struct, frozen=True):
 
 
 class BarChart(Struct, frozen=True):
-    """One bar per label."""
+    """A chart with one bar per label."""
 
     title: str
     bars: Sequence[tuple[str, Figure]]
@@ -101,7 +101,7 @@ class BarChart(Struct, frozen=True):
 
 
 class LineChart(Struct, frozen=True):
-    """One line per name, each with a figure per point of the axis; None leaves a gap in the line."""
+    """A chart with one line per name, which has a figure for each point of the axis; None leaves a gap."""
 
     title: str
     axis: Sequence[str]
@@ -129,9 +129,9 @@ Block: TypeAlias = Section | Paragraph | Bullets | Callout | Table | BarChart | 
 
 
 class Document:
-    """A document made from a run: its blocks, then what is missing, then the sources.
+    """A document made from a run: the blocks, then the gaps of the answer, then the sources.
 
-    `data` is the folder in which the figures are looked up. Without it no figure counts as checked.
+    `data` is the folder in which figures are looked up. Without `data`, figures are not checked.
     """
 
     def __init__(
@@ -147,11 +147,11 @@ class Document:
         self.blocks = _checked(blocks, f"document {self.title!r}")
         self.label = block_checks.text(label, f"the label of document {self.title!r}")
         self._result = result
-        #: all figures, in the order in which they stand in the document
+        #: all figures, in the order of the document
         self.figures = list(dict.fromkeys(_figures_of(self.blocks)))
         self._number = {figure: place for place, figure in enumerate(self.figures, 1)}
         check = None if data is None else FigureCheck(data)
-        #: by figure: why it was not found in its source; empty: it was found
+        #: why each checked figure was not found in its source; empty if it was found
         self.faults = {e.figure: e.fault for e in check.all(self.figures)} if check else {}
 
     @property
@@ -159,7 +159,7 @@ class Document:
         return {figure for figure, fault in self.faults.items() if fault}
 
     def write(self, path: "str | Path") -> tuple[Path, Path]:
-        """Write PATH.md and PATH.html, and return both paths. A PATH that ends in .md or .html gets no second ending."""
+        """Write PATH.md and PATH.html, and return both paths. An ending .md or .html of PATH is replaced."""
         base = _base(path)
         markdown, html = (base.with_name(base.name + ending) for ending in _ENDINGS)
         made = (markdown, self.markdown()), (html, self.html())
@@ -177,7 +177,7 @@ class Document:
     # Markdown
 
     def markdown(self) -> str:
-        """The document as Markdown; charts become tables."""
+        """The document as Markdown. Charts become tables."""
         parts = [f"# {markdown_line(self.title)}"]
         if self.label:
             parts.append(f"*{markdown_line(self.label)}*")
@@ -242,7 +242,7 @@ class Document:
     # HTML
 
     def html(self) -> str:
-        """The document as one HTML page, without scripts and external resources."""
+        """The document as one HTML page without scripts or external resources."""
         body = [f"<h1>{escape(self.title)}</h1>"]
         if self.label:
             body.append(f'<p class="label">{escape(self.label)}</p>')
@@ -333,10 +333,10 @@ class Document:
         short = " short" if len(str(figure)) <= _UNBROKEN else ""
         return f"figure{short}{' bad' if self.faults.get(figure) else ''}"
 
-    # What every document begins and ends with
+    # The beginning and end of each document
 
     def _opening(self) -> list[Block]:
-        """A warning if the run came to less than it should have: who reads the first lines only must know."""
+        """A warning if the run did not succeed, at the top, where readers of the first lines see it."""
         if self._result is None or self._result.status is RunStatus.SUCCEEDED:
             return []
         gaps = len(self._result.answer.gaps)
@@ -349,7 +349,7 @@ class Document:
         return [Callout("This document is incomplete.", [words])]
 
     def _ending(self) -> list[tuple[str, list[str]]]:
-        """Gaps, contradictions and how it was made, as far as there are any."""
+        """Gaps, figures that were not found, contradictions, and facts about the run; without empty lists."""
         if self._result is None:
             return []
         result, answer = self._result, self._result.answer
@@ -394,7 +394,7 @@ def _checked(blocks: Any, document: str) -> list[Block]:
 
 
 def _base(path: "str | Path") -> Path:
-    """Where a document is written, without an ending. `with_suffix` would make one of report.2023 and report.2024."""
+    """The path without .md or .html. `with_suffix` alone would map report.2023 and report.2024 to the same file."""
     if not isinstance(path, str | PathLike):
         raise UsageError(f"a document cannot be written to {shown(path)}; give a path")
     base = Path(path)
@@ -423,7 +423,7 @@ def _figures_of(blocks: Sequence[Block]) -> list[Figure]:
 
 
 def _nothing_for(block: Table | BarChart | LineChart | Bullets) -> str:
-    """A heading over nothing would leave open whether there is nothing, or whether it is missing."""
+    """The text for an empty block: a heading alone would look as if something is missing."""
     match block:
         case Table(caption=name) | BarChart(title=name) | LineChart(title=name) if name:
             return f"{markdown_line(name)}: this run has no entries for it."
@@ -454,14 +454,14 @@ def _is_number(cell: Cell) -> bool:
 
 
 def _side(column: Sequence[Cell]) -> str:
-    """To the right, if most cells are numbers, and the others only a word or two, such as `none`."""
+    """The CSS class of a column: right-aligned if most cells are numbers and the others are short, such as `none`."""
     words = [each for each in column if not _is_number(each) and each != ""]
     is_number = len(words) * 2 < len(column) and all(len(str(e)) <= _MOST_WORDS for e in words)
     return ' class="number"' if is_number and any(map(_is_number, column)) else ""
 
 
 def _width(cell: Cell) -> str:
-    """A date or a code stays on one line, and a long text does not become a narrow column."""
+    """The CSS class of a cell: a date or code stays on one line, and a long text gets a wide column."""
     text = cell if isinstance(cell, str) else ""
     if len(text) > _LONG:
         return ' class="long"'
@@ -469,7 +469,7 @@ def _width(cell: Cell) -> str:
 
 
 def _evened(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
-    """The rows, in which the plain numbers of a column have equally many decimal places."""
+    """The rows with equal numbers of decimal places for the plain numbers of each column."""
     columns = [list(column) for column in zip_longest(*rows, fillvalue="")]
     for column in columns:
         plain = {i: each for i, each in enumerate(column) if isinstance(each, int | float)}
@@ -483,7 +483,7 @@ def _evened(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
 
 
 def _shown(cell: Cell) -> str:
-    if isinstance(cell, int) and abs(cell) > _LARGEST:  # no float is as large
+    if isinstance(cell, int) and abs(cell) > _LARGEST:  # too large for a float
         return shown_value(cell)
     return cell if isinstance(cell, str) else f"{cell:,.10g}"
 

@@ -1,7 +1,7 @@
-"""Numbers in a text, read exactly, each with the unit beside it.
+"""Finds the numbers in a text and their units, exactly.
 
-A number is the longest run of digits and marks that reads as one number. What reads as something else, such as a date,
-a time, a version or a fraction, holds no number. All readings are linear in the length of the text.
+A number is the longest run of digits and marks that can be read as one number. A run that is something else, such as a
+date, a time, a version or a fraction, contains no number. All functions take time linear in the length of the text.
 """
 
 import re
@@ -30,7 +30,7 @@ CURRENCIES = frozenset(
         "CZK",
     ]
 )
-#: other words for a unit, in lower case
+#: synonyms of units, in lower case
 _SAME_UNIT = {
     **dict.fromkeys(("€", "euro", "euros"), "EUR"),
     **dict.fromkeys(("$", "us$", "dollar", "dollars"), "USD"),
@@ -44,14 +44,14 @@ _SCALES = {
     **dict.fromkeys(("billion", "billions", "bn", "mrd"), 10**9),
     **dict.fromkeys(("trillion", "trillions"), 10**12),
 }
-#: words before the same number in digits, as in contracts: thirty (30) days
+#: a spelled-out number before the same number in digits, as in contracts: thirty (30) days
 _SPELLED = re.compile(
     r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|teen|twenty|(?:thir|for|fif|six|seven|eigh|nine)ty"
     r"|hundred|thousand|million)[ ]?$",
     re.IGNORECASE,
 )
 _SPACES = " \u00a0\u2009\u202f"
-#: digits with all that holds them together: 1,200.50, 1 200, 1e6, and also 2024-05-03 and 12:30
+#: digits with the marks that join them: 1,200.50, 1 200, 1e6, but also 2024-05-03 and 12:30
 _RUN = re.compile(
     rf"(?:[0-9]{{1,3}}(?:[{_SPACES}][0-9]{{3}}(?![0-9]))++|[0-9]++)(?:[.,:/'’^–−-][0-9]++)*+(?:[eE][+-]?[0-9]++)?+"
 )
@@ -69,14 +69,14 @@ _RANGE = re.compile(r"([^–-]+)[–-]([^–-]+)")
 _POWER_OF_TEN = re.compile(r"[ ]?[×x·*][ ]?10[\^⁰¹²³⁴-⁹]")
 _MINUS = "-−–"
 _SYMBOLS = frozenset("€$£¥")
-#: what may stand before the digits of a number, as part of it
+#: characters before the digits that are part of the number
 _SIGNS = _SYMBOLS | {*_MINUS, "."}
 _NEXT_WORD = re.compile(r"[ -]?([A-Za-z]+)\b")
-#: between a unit and the number that follows it
+#: text between a unit and the number after it
 _UNIT_BEFORE = re.compile(rf"(?:[\"'”)\]]*\s*[:=]\s*|[{_SPACES}]?)[+{_MINUS}(]?$")
-#: digits of a number; longer ones are text
+#: most digits of a number; longer ones are text
 _LONGEST = 400
-#: characters on either side of a number in which its unit is looked for
+#: characters searched for a unit on either side of a number
 _BESIDE = 80
 
 
@@ -84,17 +84,17 @@ class TextNumber(Struct, frozen=True):
     """A number in a text."""
 
     value: Fraction
-    #: where it stands in the text, with its sign and the word `million`
+    #: position in the text, including the sign and a word such as `million`
     start: int
     end: int
-    #: of that word
+    #: factor of that word
     scale: int = 1
-    #: letters follow it without a space, as in 15mg: only with this unit is it a number
+    #: whether letters follow without a space, as in 15mg: then it is a number only together with this unit
     is_glued: bool = False
 
 
 def read_number(text: str) -> Decimal | None:
-    """The number that a text consists of, with the decimal places that are written; None: it is something else."""
+    """Read a text that is one number, keeping its decimal places; None if it is anything else."""
     text = text.strip()
     sign, digits = (text[0], text[1:]) if text[:1] in {*_MINUS, "+"} else ("", text)
     number = _number_of(digits)
@@ -118,7 +118,7 @@ def numbers_in(text: str) -> Iterator[TextNumber]:
 
 
 def runs_in(text: str) -> list[tuple[int, int]]:
-    """Where runs of digits stand, with their signs. A quotation must not begin or end inside of one."""
+    """The positions of runs of digits, with their signs. A quotation must not begin or end inside a run."""
     spans = []
     for run in _RUN.finditer(text):
         start = run.start()
@@ -129,14 +129,14 @@ def runs_in(text: str) -> list[tuple[int, int]]:
 
 
 def split_scale(unit: str) -> tuple[int, str]:
-    """Of a unit such as `million EUR`, the factor and the rest."""
+    """Split a unit such as `million EUR` into the factor and the rest."""
     first, _, rest = unit.strip().partition(" ")
     scale = _SCALES.get(first.casefold(), 1)
     return (scale, rest.strip()) if scale != 1 else (1, unit.strip())
 
 
 def has_unit_beside(text: str, start: int, end: int, unit: str) -> bool:
-    """Whether a unit stands directly behind this part of a text, before it or, as €, in it."""
+    """Whether the unit is directly after this part of a text, directly before it or, such as €, inside it."""
     wanted = unit_words(unit)
     if [_unit_word(each) for each in text[start:end] if each in _SYMBOLS] == wanted:
         return True
@@ -145,14 +145,14 @@ def has_unit_beside(text: str, start: int, end: int, unit: str) -> bool:
     if [_unit_word(each) for each in behind] == wanted:
         return True
     before = text[max(0, start - len(unit) - _BESIDE) : start]
-    before = before[: _UNIT_BEFORE.search(before).start()]  # type: ignore[union-attr]  # it fits an empty text, too
+    before = before[: _UNIT_BEFORE.search(before).start()]  # type: ignore[union-attr]  # it always matches
     words = re.split(r"[\s_\"'“(\[|]+", before)
     is_free = len(words) <= len(wanted) or not words[-len(wanted) - 1][-1:].isdigit()
     return is_free and [_unit_word(each) for each in words[-len(wanted) :]] == wanted
 
 
 def names_unit(heading: str, unit: str) -> bool:
-    """Whether the name of a column says the unit: `price_eur`, `Price (EUR)`, but not `eur_per_unit` for units."""
+    """Whether a column name contains the unit: `price_eur`, `Price (EUR)`; in `eur_per_unit`, only EUR is the unit."""
     wanted = unit_words(unit)
     words = [_unit_word(each) for each in re.split(r"[\s_()\[\]{},;:|]+", heading) if each]
     places = (n for n in range(len(words)) if words[n : n + len(wanted)] == wanted)
@@ -164,7 +164,7 @@ def unit_words(unit: str) -> list[str]:
 
 
 def currencies_in(words: str) -> frozenset[str]:
-    """The currencies that a query names, in its columns or its texts."""
+    """The currencies that a query names in its columns or texts."""
     return CURRENCIES & {_unit_word(each) for each in re.findall(r"[^\W\d_]+|[€$£¥]", words)}
 
 
@@ -175,7 +175,7 @@ def _unit_word(word: str) -> str:
         return _SAME_UNIT[lower]
     if word.upper() in CURRENCIES:
         return word.upper()
-    # Short units depend on capitals (mW, MW); of words, only the plural is the same.
+    # Short units depend on capitals (mW, MW). For longer words, the plural is the same unit.
     word = lower if len(word) >= 5 else word
     return word.removesuffix("s") if len(word) >= 4 else word
 
@@ -197,7 +197,7 @@ def _number_of(digits: str) -> Decimal | None:
 
 
 def _numbers_of_run(run: str) -> Sequence[Decimal]:
-    """One number, or the two ends of a range."""
+    """The number of a run, or both ends of a range; empty if the run is something else."""
     if (number := _number_of(run)) is not None:
         return [number]
     if ends := _RANGE.fullmatch(run):
@@ -207,7 +207,7 @@ def _numbers_of_run(run: str) -> Sequence[Decimal]:
 
 
 def _sign_of(text: str, start: int, end: int) -> tuple[int, int, bool] | None:
-    """Where a number begins with its sign, the sign, and whether a point stands first; None: it belongs to a word."""
+    """The start of a number with its sign, the sign, and whether it begins with a point; None: part of a word."""
     first, sign = start, 1
     is_decimal = text[first - 1 : first] == "."  # .04
     first -= is_decimal

@@ -1,6 +1,6 @@
-"""Text of a model, which is often Markdown: its headings, lists, bold, italics and code are kept.
+"""Renders the Markdown of models safely: keeps headings, lists, bold, italics and code.
 
-Everything else stays text: links, pictures, tables and HTML are shown as they are written, and mean nothing.
+Everything else is plain text: links, images, tables and HTML are shown as written and have no effect.
 """
 
 import re
@@ -19,7 +19,7 @@ _BULLET = re.compile(r" {0,3}[-*•]\s+(\S.*)")
 _NUMBER = re.compile(r" {0,3}([0-9]{1,3})[.)]\s+(\S.*)")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _BACKTICKS = re.compile(r"`+")
-#: bold, italics, code; not longer than this, so that many marks without an end are read in linear time
+#: bold, italics, code; limited in length, so that many unclosed marks still take linear time
 _INLINE = re.compile(
     r"\*\*(?=\S)(?P<strong>[^\n]{1,400}?)(?<=\S)\*\*"
     r"|(?<![\w*])\*(?=[^\s*])(?P<em>[^*\n]{1,400}?)(?<=\S)\*(?![\w*])"
@@ -28,31 +28,28 @@ _INLINE = re.compile(
 
 
 class ProseBlock(Struct):
-    """A paragraph, heading, list or listing, with its lines or points."""
+    """A paragraph, heading, list or code block, with its lines or points."""
 
     kind: Kind
     lines: list[str]
-    #: of a list with numbers: the first
+    #: first number of a numbered list
     start: int = 1
-    #: a blank line follows: what comes next is no part of it, unless it is a point of the same list
+    #: whether a blank line follows: then only another point of the same list continues the block
     is_closed: bool = False
 
 
 def prose_html(text: str) -> str:
-    """The text as HTML."""
+    """Convert the text to HTML."""
     return "".join(map(_html_of, _blocks_in(text)))
 
 
 def prose_markdown(text: str) -> str:
-    """The text as Markdown, in which only what is kept has a meaning."""
+    """Convert the text to Markdown in which all other marks are escaped."""
     return "\n\n".join(map(_markdown_of, _blocks_in(text)))
 
 
 def markdown_line(text: str, *, keep: bool = False) -> str:
-    """Text of a model or a file on one line of Markdown, without marks that would mean something there.
-
-    `keep` keeps the space around it.
-    """
+    """Escape text from a model or a file for one line of Markdown. `keep` keeps the surrounding space."""
     line = clean(text).replace("\n", " ")
     for mark in "\\`*_<[":
         line = line.replace(mark, f"\\{mark}")

@@ -1,4 +1,4 @@
-"""Figures that name their source, and the check that finds each one there."""
+"""Figures that name their source, and the check that looks them up there."""
 
 import math
 import re
@@ -32,13 +32,13 @@ from chargehand.tools.sql_tables import Queried, TableStore
 
 _LINES = re.compile(r"(?P<path>.+?):(?P<first>[0-9]{1,9})(?:-(?P<last>[0-9]{1,9}))?")
 _SEVERAL = re.compile(r":[0-9]+\s*[,;]")
-#: with two digits after the point, unless the amount is whole
+#: amounts in these units have two decimal places, unless they are whole numbers
 _CURRENCIES = ("EUR", "USD", "GBP", "CHF", "€", "$", "£")
-#: of a query
+#: longest duration of a query
 _LONGEST = timedelta(seconds=30)
-#: numbers of the source that the fault of a figure lists, and characters of a value that it shows
+#: limits of a fault message: numbers of the source that it lists, characters of a value
 _MOST_LISTED, _MOST_SHOWN = 5, 200
-#: what is written with more digits than this is written with an exponent
+#: numbers with more digits are shown with an exponent
 _MOST_DIGITS = 40
 
 
@@ -50,7 +50,7 @@ class Figure(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    #: a number, or a date or term as it stands in the source
+    #: a number, or a date or term as written in the source
     value: Annotated[
         int | float | str, WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})
     ]
@@ -69,14 +69,14 @@ class Figure(BaseModel):
 
 
 class CheckedFigure(Struct, frozen=True):
-    """A figure, and why it was not found in its source; `fault` is empty if it was found."""
+    """A figure after the check. `fault` says why it was not found in its source; it is empty if it was found."""
 
     figure: Figure
     fault: str = ""
 
 
 class FigureCheck:
-    """Finds figures in the files and tables that they name.
+    """Looks up figures in the files and tables that they name.
 
     check = FigureCheck("data")
     faults = [each for each in check.all(figures_in(result.output)) if each.fault]
@@ -88,7 +88,7 @@ class FigureCheck:
         self._tables = TableStore(roots, _LONGEST)
 
     def all(self, figures: Iterable[Figure]) -> list[CheckedFigure]:
-        """Each figure with the fault that was found. All queries run in one process."""
+        """Check figures. All queries run in one process."""
         listed = list(figures)
         queries = list(dict.fromkeys(sql for each in listed if (sql := _query_of(each))))
         found = dict(zip(queries, self._answers_of(queries), strict=True))
@@ -99,13 +99,13 @@ class FigureCheck:
         ]
 
     def fault(self, figure: Figure) -> str:
-        """Why the figure is not found in its source; empty if it is."""
+        """Why the figure was not found in its source; empty if it was found."""
         return self.all([figure])[0].fault
 
     def _answers_of(self, queries: Sequence[str]) -> Sequence[Queried | ToolError]:
         try:
             return self._tables.query_values(queries) if queries else []
-        except ToolError as error:  # there are no tables at all
+        except ToolError as error:  # there are no tables
             return [error] * len(queries)
 
     def _fault_of(
@@ -136,7 +136,7 @@ class FigureCheck:
     ) -> str:
         path, first = cited["path"], int(cited["first"])
         last = int(cited["last"] or first)
-        if path not in known:  # counted as read_file and search_files count them
+        if path not in known:  # numbered as in the tools read_file and search_files
             known[path] = self._files.text(path).removesuffix("\n").split("\n")
         lines = known[path]
         if first < 1 or last < 1:
@@ -148,19 +148,19 @@ class FigureCheck:
         passages = passages_of(path, lines, first, last)
         number = _exact(figure.value)
         if number is None:
-            if not figure.unit:  # a quotation may go over several cells
+            if not figure.unit:  # a quotation may span several cells
                 passages.append(Passage("\n".join(lines[first - 1 : last])))
             return _fault_of_text(figure, passages, cited[0])
         return _fault_of_number(figure, number, passages, cited[0])
 
 
 def _query_of(figure: Figure) -> str:
-    """The query that gives the figure; empty: its source is a file."""
+    """The SQL query of a figure; empty if its source is a file."""
     source = figure.source.strip()
     return source[4:].strip() if source[:4].casefold() == "sql:" else ""
 
 
-# Figures in lines: the exact value, with its unit beside it
+# Figures in lines: the exact value, next to its unit
 
 
 def _fault_of_number(
@@ -206,7 +206,7 @@ def _fault_of_text(figure: Figure, passages: Sequence[Passage], place: str) -> s
 
 
 def _has_unit(passage: Passage, text: str, start: int, end: int, unit: str) -> bool:
-    """Whether the unit stands beside the value, in another cell of its row, or in the name of its column."""
+    """Whether the unit is next to the value, in a cell of its row, or in the name of its column."""
     return (
         has_unit_beside(text, start, end, unit)
         or names_unit(passage.heading, unit)
@@ -215,12 +215,12 @@ def _has_unit(passage: Passage, text: str, start: int, end: int, unit: str) -> b
 
 
 def _is_cut(runs: Sequence[tuple[int, int]], start: int, end: int) -> bool:
-    """Whether this part of a text begins or ends inside a number, as `5 mg` does in 15 mg and in 2.5 mg."""
+    """Whether this part of a text begins or ends inside a number, such as `5 mg` in 15 mg or in 2.5 mg."""
     near = runs[max(0, bisect_right(runs, (start, start)) - 1) : bisect_right(runs, (end, end))]
     return any(first < start < last or first < end < last for first, last in near)
 
 
-# Figures of queries: one value, rounded as the figure is stated
+# Figures of queries: one value, rounded to the precision of the figure
 
 
 def _fault_in_answer(figure: Figure, answer: Queried | ToolError) -> str:
@@ -248,7 +248,7 @@ def _fault_in_answer(figure: Figure, answer: Queried | ToolError) -> str:
 
 
 def _is_same(stated: float | str, scale: int, found: object) -> bool:
-    """Whether a stated value is the one that a query gives, rounded to the decimal places that are stated."""
+    """Whether a stated value equals the result of a query, rounded to the decimal places of the stated value."""
     if isinstance(stated, str) and isinstance(found, str) and _squeezed(stated) == _squeezed(found):
         return True
     if isinstance(found, bool):
@@ -264,11 +264,11 @@ def _is_same(stated: float | str, scale: int, found: object) -> bool:
 def _is_finite(value: float) -> bool:
     return isinstance(value, int) or math.isfinite(
         value
-    )  # some whole numbers are too large for isfinite
+    )  # some integers are too large for isfinite
 
 
 def _exact(value: float | str) -> Decimal | None:
-    """The number that a value is, with the decimal places that it is written with; None: it is a text."""
+    """The value as an exact number with its decimal places; None if it is a text."""
     if isinstance(value, str):
         return read_number(value)
     if not _is_finite(value):
@@ -279,7 +279,7 @@ def _exact(value: float | str) -> Decimal | None:
 
 
 def figures_in(value: Any) -> list[Figure]:
-    """All figures of a typed result, in order, wherever they stand in it."""
+    """All figures in a typed result, at any depth, in order."""
     match value:
         case Figure():
             return [value]
@@ -293,7 +293,7 @@ def figures_in(value: Any) -> list[Figure]:
 
 
 def shown_value(value: float | str) -> str:
-    """A value as it is written in a document: all its digits, and none that it does not have."""
+    """A value as shown in a document: with all its digits, and no others."""
     number = None if isinstance(value, str) else _exact(value)
     if number is None:
         return str(value)

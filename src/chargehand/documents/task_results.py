@@ -1,4 +1,4 @@
-"""The results of a run, task by task: what a document holds if no answer could be composed from them."""
+"""The results of a run, task by task, for documents of runs without a complete answer."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from chargehand.documents.document_sections import Block, Bullets, Cell, Paragra
 from chargehand.presentation.plain_text import one_line
 from chargehand.result import RunResult, TaskResult
 
-#: rows of a table, points of a list, characters of a cell, and structures inside each other that are shown
+#: most rows of a table or points of a list, most characters of a cell, deepest nesting
 _MOST_ROWS, _MOST_CELL, _DEEPEST = 100, 400, 3
 _OPENING = (
     "There is no complete answer. These are the results of the tasks that were done. Their figures were not looked up "
@@ -17,9 +17,9 @@ _OPENING = (
 
 
 def task_results(result: RunResult) -> list[Block]:
-    """The results of a run as blocks of a document; if the answer is a text, that text.
+    """The results of a run as blocks of a document. If the answer is a text, only that text.
 
-    Use it where the typed result of a run is missing, as in a run that ended out of budget:
+    Use it if the typed result of a run is missing, for example because the run exceeded its budget:
 
         if not isinstance(result.output, Report):
             return Document("Report", task_results(result), result=result)
@@ -61,7 +61,7 @@ def _blocks_of_fields(fields: Mapping[str, Any], depth: int) -> Iterator[Block]:
 
 
 def _blocks_of_list(values: Sequence[Any], depth: int) -> Iterator[Block]:
-    found = [each for each in values if each is not None]  # items that were not done have no result
+    found = [each for each in values if each is not None]  # items that are not done have no result
     shown = found[:_MOST_ROWS]
     if shown and all(isinstance(each, Mapping) for each in shown):
         columns = list(dict.fromkeys(str(name) for each in shown for name in each))
@@ -78,7 +78,7 @@ def _blocks_of_list(values: Sequence[Any], depth: int) -> Iterator[Block]:
 
 
 def _read(value: Any) -> Any:
-    """The JSON that a text is, as LLM workers write it; everything else as it is."""
+    """Parse a text that is a JSON object or array, as LLM workers write it; other values are unchanged."""
     if not isinstance(value, str) or value.strip()[:1] not in ("{", "["):
         return value
     try:
@@ -89,7 +89,7 @@ def _read(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it fits into a cell or a point."""
+    """Whether a value fits into a table cell or a list point."""
     is_line = isinstance(value, str) and "\n" not in value.strip()
     return is_line or value is None or isinstance(value, bool | int | float)
 
@@ -101,7 +101,7 @@ def _cell(value: Any) -> Cell:
 
 
 def _in_words(value: Any, depth: int = 0) -> str:
-    """A value as people read it: `clause: 3.2, line: 17`."""
+    """A value as readable text, such as `clause: 3.2, line: 17`."""
     match value:
         case None:
             return "none"

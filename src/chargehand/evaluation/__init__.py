@@ -1,4 +1,4 @@
-"""Evaluate crews, prompts and models: `load_suite`, `evaluate`, and what comes of it."""
+"""Evaluates crews, prompts and models on suites of cases: `load_suite`, `evaluate`, and the results."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -45,9 +45,9 @@ async def evaluate(
     refresh: bool = False,
     progress: Callable[[CaseResult], None] = lambda _: None,
 ) -> Result:
-    """Evaluate a suite from its recorded model replies; with `refresh`, ask the models and record them.
+    """Evaluate a suite from its recorded model replies; with `refresh`, call the models and record their replies.
 
-    Raises `NeedsRefresh` if a reply is not recorded. `progress` is called with each case as it ends.
+    Raises `NeedsRefresh` if a reply is not recorded. `progress` is called with the result of each case when it ends.
     """
     found = suite if isinstance(suite, Suite) else load_suite(suite)
     cases = await run_cases(found, refresh=refresh, progress=progress)
@@ -55,5 +55,5 @@ async def evaluate(
 
 
 def evaluate_sync(suite: Suite | str | Path, *, refresh: bool = False) -> Result:
-    """`evaluate` for callers without an event loop, such as a plain pytest test."""
+    """`evaluate` for callers without an event loop, such as a pytest function."""
     return wait_in_background(evaluate(suite, refresh=refresh))

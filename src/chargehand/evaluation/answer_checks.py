@@ -1,4 +1,4 @@
-"""Checks of an answer: each gives the words of what is wrong, or nothing."""
+"""Checks the answer of a case, and says in words what is wrong with it."""
 
 import re
 from collections.abc import Iterator
@@ -29,27 +29,27 @@ _JUDGE = (
 
 
 class GivenAnswer(Struct, frozen=True):
-    """What came of a run, as far as it is checked."""
+    """The part of a run's result that is checked."""
 
-    #: None: the run gave no answer
+    #: None if the run gave no answer
     answer: Answer | None
-    #: the run failed, or its answer has gaps
+    #: whether the run failed or its answer has gaps
     has_gaps: bool
 
     @property
     def said(self) -> str:
-        """The answer itself."""
+        """The text of the answer."""
         return "" if self.answer is None or self.answer.output is None else self.answer.text
 
     @property
     def text(self) -> str:
-        """What is said and claimed; what is missing is not said."""
+        """The text of the answer and its claims, without gaps."""
         claims = () if self.answer is None else self.answer.claims
         return "\n".join([self.said, *(claim.text for claim in claims)]).strip()
 
 
 def misses_of(checks: AnswerChecks, given: GivenAnswer) -> Iterator[str]:
-    """What is wrong with an answer, by rule."""
+    """What is wrong with an answer according to the rules of a case."""
     text = given.text
     if checks.refuses and not (given.has_gaps or _CANNOT.search(text)):
         yield "it answers, and should say that it cannot"
@@ -69,13 +69,13 @@ def misses_of(checks: AnswerChecks, given: GivenAnswer) -> Iterator[str]:
 
 
 def has_number(text: str, wanted: NumberCheck) -> bool:
-    """Whether some number of the text is near enough; `1,234.5` is one number."""
+    """Whether the text contains a number near enough to the wanted one; `1,234.5` is one number."""
     numbers = (each.replace(",", "").replace("−", "-") for each in _NUMBER.findall(text))
     return any(abs(float(each) - wanted.value) <= wanted.within + 1e-9 for each in numbers)
 
 
 async def judged(judge: Model, question: str, request: str, given: GivenAnswer) -> str:
-    """Why the judge model says no; empty if it says yes."""
+    """Ask the judge model. Returns why it says no; empty if it says yes."""
     asked = (
         f"{fenced('request', request)}{fenced('answer', given.text)}{fenced('question', question)}"
     )

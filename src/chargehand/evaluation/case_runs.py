@@ -1,4 +1,4 @@
-"""Runs the cases of a suite, one after another, on recorded replies or on the models themselves."""
+"""Runs the cases of a suite one after another, with recorded replies or with the models themselves."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -35,21 +35,21 @@ from chargehand.settings import supervisor_of
 from chargehand.supervisor import Supervisor
 
 TOOL_STEP = "tool "
-#: models whose replies stand in a file
+#: prefix of models whose replies are in a file
 WRITTEN = "written:"
-#: what a worker's refusal is to a model; it is no tool of the crew
+#: the tool by which an LLM worker says that it cannot do a task; not a tool of the crew
 _NO_TOOLS = {"cannot"}
 
 
 class CaseResult(Struct, frozen=True, kw_only=True):
-    """The result of one case with one crew and one model; None: the case does not measure it."""
+    """The result of one case with one crew and one model. A metric is None if the case does not measure it."""
 
     case: str
     crew: str
-    #: empty: the crew's own
+    #: empty: the crew's own model
     model: str
     repeat: int
-    #: the plan was accepted as it was first written
+    #: whether the first draft of the plan was accepted
     accepted_first: bool | None = None
     accepted: bool | None = None
     node_f1: float | None = None
@@ -58,28 +58,28 @@ class CaseResult(Struct, frozen=True, kw_only=True):
     isolation: bool | None = None
     right: bool | None = None
     calls: int = 0
-    #: of all calls; None: the model counts none
+    #: prompt tokens of all calls; None if the model does not count tokens
     prompt_tokens: int | None = None
-    #: dollars; None: the price of a model is unknown
+    #: in dollars; None if the price of a model is not known
     cost: float | None = 0.0
-    #: that models took, added up, as it was recorded
+    #: total time of the model calls when they were recorded
     seconds: float = 0.0
-    #: what was missed, as text
+    #: what is wrong with the result, in words
     misses: tuple[str, ...] = ()
     plan: tuple[PlanTask, ...] = ()
     answer: str = ""
 
 
 class _Outcome(NamedTuple):
-    """What a run gave, before it is measured."""
+    """The outcome of a case before it is measured."""
 
-    #: None: no plan was accepted
+    #: None if no plan was accepted
     plan: tuple[PlanTask, ...] | None
-    #: model calls for it
+    #: model calls for the plan
     drafts: int
     #: tools that were called
     tools: tuple[str, ...] = ()
-    #: None: it was only planned
+    #: None if the request was only planned
     given: GivenAnswer | None = None
     why: str = ""
 
@@ -87,14 +87,14 @@ class _Outcome(NamedTuple):
 async def run_cases(
     suite: Suite, *, refresh: bool = False, progress: Callable[[CaseResult], None] = lambda _: None
 ) -> list[CaseResult]:
-    """The results of every case with every crew, model and repeat of the suite, in this order.
+    """Run each case with each crew, model and repeat of the suite.
 
-    With `refresh`, models are asked and the recording is replaced at the end; otherwise no model is
-    opened, and a reply that is not recorded raises `NeedsRefresh`.
+    With `refresh`, calls the models and replaces the recording at the end. Otherwise, opens no model, and raises
+    `NeedsRefresh` if a reply is not recorded.
     """
     recording = ModelRecording(suite.recording, refresh=refresh, note=suite.options.note)
     if recording.is_metered:
-        # The import of the price list takes a second, for which the loop of a run must not stand still.
+        # Importing the price list takes a second, which must not block the event loop of a run.
         await asyncio.to_thread(price_of, "openai:gpt-5-mini", ONE_CALL)
     results = []
     for crew in suite.crews:
@@ -123,7 +123,7 @@ class _CaseRun:
     async def result(self, repeat: int) -> CaseResult:
         case, session = self._case, self._session
         with TemporaryDirectory(prefix="chargehand-eval-") as folder:
-            # In a thread, so that the function that makes a crew may wait, for example for an MCP server.
+            # In a thread, because a function that makes a crew may block, for example to start an MCP server.
             crew = await in_thread(self._crew_of)
             boss = self._supervisor(crew, Path(folder) / "runs.db")
             async with boss:
@@ -271,7 +271,7 @@ def _outcome_of(result: RunResult) -> _Outcome:
 
 
 def _tools_in(trace: Trace) -> Sequence[str]:
-    """The tools that were called, in this run and in those below it, each once."""
+    """The tools that were called in this run and in its nested runs, each once."""
     called = [
         step.name.removeprefix(TOOL_STEP)
         for attempt in trace.attempts
@@ -289,7 +289,7 @@ def _seen(task: Task) -> PlanTask:
 
 
 def _with_plan_scores(result: CaseResult, case: Case, outcome: _Outcome) -> CaseResult:
-    """With what the plan and the tools are measured by. A request that should be refused needs no plan."""
+    """Add the metrics for plan, routing and tools. A request that should be refused needs no plan."""
     plan, misses = outcome.plan, []
     has_no_plan = case.checks is not None and case.checks.refuses and case.plan is None
     found: dict[str, Any] = {}

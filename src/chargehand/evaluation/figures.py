@@ -1,4 +1,4 @@
-"""Figures of an evaluation: each metric with its interval, differences between crews, and the gate."""
+"""The figures of an evaluation: metrics with their intervals, differences between crews, and the gate."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import get_args
@@ -12,7 +12,7 @@ from chargehand.evaluation.intervals import Interval, amount, paired_shares, stu
 from chargehand.evaluation.suite import Bound, Metric
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
-#: by metric: what it says, for reports
+#: titles of the metrics in reports
 TITLES: dict[Metric, str] = {
     "accepted_first": "plans accepted at the first try",
     "accepted": "plans accepted at all",
@@ -26,7 +26,7 @@ TITLES: dict[Metric, str] = {
     "cost": "dollars",
     "seconds": "model seconds",
 }
-#: between 0 and 1; of such values Wilson's interval is never too narrow, F1 included
+#: metrics between 0 and 1; for such values, F1 included, Wilson's interval is never too narrow
 SHARES = frozenset(METRICS) - {"calls", "prompt_tokens", "cost", "seconds"}
 FORMAT, VERSION = "chargehand-evaluation", 1
 
@@ -36,7 +36,7 @@ class CrewFigures(Struct, frozen=True):
 
     crew: str
     model: str
-    #: a metric that no case measures is not there
+    #: only metrics that a case measures
     figures: dict[Metric, Interval]
 
     @property
@@ -45,7 +45,7 @@ class CrewFigures(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """The differences between two crews, second minus first, over the cases that both have."""
+    """The differences between two crews, second minus first, over the cases that both have run."""
 
     first: str
     second: str
@@ -53,11 +53,11 @@ class Comparison(Struct, frozen=True):
 
 
 class GateMiss(Struct, frozen=True):
-    """A metric that is outside its bounds."""
+    """A metric outside its bounds."""
 
     crew: str
     metric: Metric
-    #: None: nothing measured it
+    #: None if nothing measures the metric
     value: float | None
     bound: Bound
 
@@ -74,7 +74,7 @@ class GateMiss(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The result of an evaluation. `to_json` and `Result.from_json` keep it for a later comparison."""
+    """The result of an evaluation. `to_json` and `Result.from_json` save and load it for a later comparison."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -87,11 +87,11 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def passes(self) -> bool:
-        """Whether every metric is within the gate."""
+        """Whether all metrics are within the bounds of the gate."""
         return not self.misses
 
     def figure(self, metric: Metric, crew: str = "", model: str = "") -> Interval:
-        """The figure of a metric; without a crew or a model, that of the first match."""
+        """The figure of a metric, for the first crew that matches `crew` and `model`; empty matches all."""
         for each in self.crews:
             if crew in ("", each.crew) and model in ("", each.model) and metric in each.figures:
                 return each.figures[metric]
@@ -117,7 +117,7 @@ class Result(Struct, frozen=True, kw_only=True):
 def result_of(
     suite: str, note: str, cases: Sequence[CaseResult], gate: dict[Metric, Bound]
 ) -> Result:
-    """All figures of these cases; the first crew is compared with each other one."""
+    """All figures of these cases. Compares the first crew with all others, and each pair of crews with one model."""
     groups = _grouped(cases)
     crews = [_figures_of(group) for group in groups]
     comparisons = [
@@ -143,7 +143,7 @@ def result_of(
 
 
 def compare(earlier: Result, later: Result) -> list[Comparison]:
-    """How crews of the same name and model have changed since an earlier result."""
+    """The changes since an earlier result, for crews with the same name and model."""
     before = {(each[0].crew, each[0].model): each for each in _grouped(earlier.cases)}
     found = []
     for group in _grouped(later.cases):
@@ -156,7 +156,7 @@ def compare(earlier: Result, later: Result) -> list[Comparison]:
 
 
 def compared(first: Sequence[CaseResult], second: Sequence[CaseResult]) -> Comparison:
-    """Second minus first, case by case."""
+    """The differences between two crews, second minus first, case by case."""
     differences: dict[Metric, Interval] = {}
     for metric in METRICS:
         one, other = _by_case(first, metric), _by_case(second, metric)
@@ -177,9 +177,9 @@ def _figures_of(group: Sequence[CaseResult]) -> CrewFigures:
 
 
 def _by_case(results: Iterable[CaseResult], metric: Metric) -> dict[str, float]:
-    """By case, the mean of its repeats, where it measures this metric.
+    """The mean of the repeats of each case that measures this metric.
 
-    Every case costs something, so one of unknown cost leaves the whole unknown: the others are not its mean.
+    If the cost of a case is not known, the result is empty for `cost`: a mean of the other cases would be biased.
     """
     values: dict[str, list[float]] = {}
     for each in results:

@@ -1,4 +1,4 @@
-"""The report as one HTML page: nothing is loaded from elsewhere, and no script runs."""
+"""The report of an evaluation as one HTML page, without scripts and external resources."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -8,7 +8,7 @@ from chargehand.evaluation.intervals import Interval
 from chargehand.evaluation.suite import Metric
 from chargehand.presentation.plain_text import clean, counted
 
-#: cases of which an interval says little more than that there are so few
+#: up to this number of cases, the number is shown, because it is too small for a useful interval
 FEW = 2
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1b1b1b;background:#fff}
@@ -22,7 +22,7 @@ td{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 
 
 def html_of(result: Result) -> str:
-    """A self-contained HTML page; text from models and files is escaped, and cannot be hidden or reversed."""
+    """A self-contained HTML page. Text from models and files is escaped; characters that hide or reverse it, too."""
     gate = "".join(f'<p class="bad">gate: {escape(str(miss))}</p>' for miss in result.misses)
     parts = [
         f"<h1>{escape(result.suite)}</h1>",
@@ -62,7 +62,7 @@ def html_of(result: Result) -> str:
 
 
 def figure_rows(result: Result) -> list[list[str]]:
-    """A row for each metric that something measures: its name, and its figure for each crew."""
+    """A row per measured metric: its title, and its figure for each crew."""
     return [
         [TITLES[m], *(_cell(m, each.figures.get(m)) for each in result.crews)]
         for m in METRICS
@@ -71,12 +71,12 @@ def figure_rows(result: Result) -> list[list[str]]:
 
 
 def _cell(metric: Metric, figure: Interval | None) -> str:
-    # Every case costs something, if only nothing: what is missing is a price.
+    # Each case has a cost, even if it is 0. If there is no figure, a price is not known.
     return "unknown" if metric == "cost" and figure is None else shown(figure)
 
 
 def shown(figure: Interval | None, *, is_signed: bool = False) -> str:
-    """A figure with its bounds, in few digits: `0.83 (0.55 – 0.95)`, and with its cases if they are too few."""
+    """A figure with its bounds, such as `0.83 (0.55 – 0.95)`; with the number of cases if it is very small."""
     if figure is None:
         return "–"
     sign = "+" if is_signed else ""

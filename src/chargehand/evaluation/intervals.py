@@ -1,7 +1,6 @@
-"""Confidence intervals: Wilson for shares, Student for means, and the same for paired differences.
+"""95 % confidence intervals: Wilson for shares, Student for means, Agresti and Min for paired shares.
 
-Pure arithmetic, 95 % throughout. One case is one observation: repeats of a case are averaged first,
-because they are not independent of each other.
+One case is one observation: the repeats of a case are averaged first, because they are not independent.
 """
 
 import math
@@ -9,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
-#: the 97.5 % point of the normal distribution: 95 % lie within it on both sides
+#: the 97.5 % quantile of the normal distribution: 95 % of the values lie between -Z and Z
 Z = 1.959963984540054
 COVERAGE = 0.95
 
@@ -18,15 +17,15 @@ class Interval(Struct, frozen=True):
     """An estimate, and the bounds that contain the true value in 95 of 100 evaluations."""
 
     value: float
-    #: None: there are too few observations to say
+    #: None if there are too few observations
     low: float | None
     high: float | None
-    #: observations: cases
+    #: number of observations, which are cases
     n: int
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether a difference is larger than chance explains."""
+        """Whether a difference is statistically significant: larger than chance explains."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 
@@ -40,7 +39,7 @@ def wilson(shares: Sequence[float]) -> Interval:
 
 
 def student(values: Sequence[float]) -> Interval:
-    """The mean of these values with Student's interval; without bounds for a single value."""
+    """The mean with Student's interval; without bounds for a single value."""
     n = len(values)
     mean = math.fsum(values) / n
     if n < 2:
@@ -51,19 +50,19 @@ def student(values: Sequence[float]) -> Interval:
 
 
 def amount(values: Sequence[float]) -> Interval:
-    """The mean of calls, tokens, dollars or seconds, which are never below 0, with Student's interval.
+    """The mean of calls, tokens, dollars or seconds with Student's interval, cut off at 0.
 
-    What is below 0 is cut off: the true value is not there, so the rest holds it just as often.
+    The true value is never below 0, so the cut interval contains it just as often.
     """
     found = student(values)
     return found if found.low is None else structs.replace(found, low=max(found.low, 0.0))
 
 
 def paired_shares(differences: Sequence[float]) -> Interval:
-    """The mean difference of two shares of the same cases, with the interval of Agresti and Min.
+    """The mean difference of two shares over the same cases, with the interval of Agresti and Min.
 
-    Half an observation is added to each of the four outcomes of a pair, so that ten pairs without a
-    difference do not pass for certainty.
+    The method adds half an observation to each of the four outcomes of a pair, so that ten pairs without a difference
+    do not give an interval of width 0.
     """
     n = len(differences)
     better = math.fsum(each for each in differences if each > 0) + 0.5
@@ -75,7 +74,7 @@ def paired_shares(differences: Sequence[float]) -> Interval:
 
 
 def t_quantile(degrees: int) -> float:
-    """The 97.5 % point of Student's distribution, by bisection."""
+    """The 97.5 % quantile of Student's distribution, by bisection."""
     low, high = 0.0, 1.0
     while t_within(high, degrees) < COVERAGE:
         high *= 2
@@ -86,7 +85,7 @@ def t_quantile(degrees: int) -> float:
 
 
 def t_within(t: float, degrees: int) -> float:
-    """The probability that Student's t is between -t and t: a finite sum for whole degrees of freedom."""
+    """The probability that Student's t is between -t and t; a finite sum, because the degrees of freedom are whole."""
     angle = math.atan(t / math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)
     is_odd = degrees % 2

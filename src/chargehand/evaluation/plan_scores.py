@@ -1,9 +1,9 @@
-"""How close a plan is to a gold plan: tasks are matched by worker and words, then nodes and edges counted.
+"""Scores a plan against a gold plan: matches tasks by worker and words, then compares nodes and edges.
 
-Matching: two tasks may match if the gold task names no worker or the same one, and their descriptions
-share at least a fifth of their words (Dice: twice the shared words over all words; case, punctuation
-and the commonest words do not count). The pair with the most words in common is matched first, then the
-next of those left; equal pairs in the order of the gold plan. An edge is a need between two tasks.
+Two tasks can match if the gold task names no worker or the same worker, and if the overlap of their descriptions is at
+least 0.2 (Dice coefficient: twice the shared words over all words, ignoring case, punctuation and very common words).
+Pairs are matched greedily, the largest overlap first; equal pairs in the order of the gold plan. An edge is a need
+between two tasks.
 """
 
 import re
@@ -23,26 +23,26 @@ _COMMON = frozenset(
 
 
 class PlanTask(Struct, frozen=True, forbid_unknown_fields=True):
-    """A task as the comparison sees it; in a suite, a task of the gold plan."""
+    """The compared fields of a task; in a suite, a task of the gold plan."""
 
     id: str
     description: str
-    #: empty in a gold plan: any worker
+    #: empty in a gold plan: any worker matches
     worker: str = ""
     needs: tuple[str, ...] = ()
 
 
 class PlanScore(Struct, frozen=True):
-    """How much of the gold plan a plan contains, and how much else."""
+    """How well a plan matches the gold plan."""
 
     node_f1: float
     edge_f1: float
-    #: by the plan's task: the gold task that it matches
+    #: ids of the matched gold tasks, by ids of the plan's tasks
     matched: dict[str, str]
 
 
 def score(plan: Sequence[PlanTask], gold: Sequence[PlanTask]) -> PlanScore:
-    """Node F1 and edge F1 of a plan against a gold plan."""
+    """Compute node F1 and edge F1 of a plan against a gold plan."""
     matched = matching(plan, gold)
     edges = _edges(plan)
     found = {(matched.get(source, ""), matched.get(target, "")) for source, target in edges}
@@ -55,12 +55,12 @@ def score(plan: Sequence[PlanTask], gold: Sequence[PlanTask]) -> PlanScore:
 
 
 def f1(common: int, first: int, second: int) -> float:
-    """The harmonic mean of precision and recall; 1 if there is nothing on both sides."""
+    """The harmonic mean of precision and recall; 1 if both sides are empty."""
     return 2 * common / (first + second) if first + second else 1.0
 
 
 def matching(plan: Sequence[PlanTask], gold: Sequence[PlanTask]) -> dict[str, str]:
-    """By task of the plan, the gold task that it does; each at most once."""
+    """The gold task that each task of the plan matches; each gold task is used at most once."""
     pairs = sorted(
         (-overlap(mine.description, wanted.description), place, number)
         for place, wanted in enumerate(gold)
@@ -78,7 +78,7 @@ def matching(plan: Sequence[PlanTask], gold: Sequence[PlanTask]) -> dict[str, st
 
 
 def overlap(one: str, other: str) -> float:
-    """Dice's coefficient of the words of two texts."""
+    """The Dice coefficient of the words of two texts."""
     first, second = words_of(one), words_of(other)
     if not first or not second:
         return float(one.split() == other.split())

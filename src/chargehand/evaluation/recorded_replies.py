@@ -1,8 +1,8 @@
-"""Recorded model replies: a suite is evaluated again without a model, a key or a network.
+"""Recorded model replies, with which a suite is evaluated without a model, an API key or a network.
 
-A reply is found by the digest of its whole request (turns, tools, schema, settings, model name), the
-number of the repeat, and its place among equal requests of that run. The file is JSON lines: a head, the
-models with their abilities, the replies, and a last line that seals what stands above it.
+A reply is found by the digest of its whole request (turns, tools, schema, settings, model name), the number of the
+repeat, and its position among equal requests of that run. The file is JSON lines: a head, the models with their
+abilities, the replies, and a seal: a last line with a hash of the lines above.
 """
 
 import hashlib
@@ -35,14 +35,14 @@ from chargehand.regular_file import read_regular_file
 log = logging.getLogger("chargehand")
 
 FORMAT, VERSION = "chargehand-model-recording", 1
-#: bytes of a file; a suite that needs more should be several
+#: most bytes of a recording; a suite that needs more should be divided
 MOST_BYTES = 256 * 2**20
 
 
 class _Head(Struct, tag="recording", tag_field="is", forbid_unknown_fields=True):
     format: str
     version: int
-    #: what the suite says about where the answers come from
+    #: the suite's note about the origin of the replies
     note: str = ""
 
 
@@ -54,7 +54,7 @@ class _RecordedAbilities(Struct, tag="model", tag_field="is", forbid_unknown_fie
 class RecordedReply(
     Struct, frozen=True, kw_only=True, tag="reply", tag_field="is", forbid_unknown_fields=True
 ):
-    """What a model answered once, and how long it took."""
+    """A recorded reply of a model, and how long the call took."""
 
     request: str
     sample: int
@@ -78,20 +78,20 @@ _reply_in = msgspec.json.Decoder(RecordedReply)
 
 
 class ReplyKey(NamedTuple):
-    """What a reply is found by."""
+    """The key of a recorded reply."""
 
     request: str
-    #: the number of the repeat
+    #: number of the repeat
     sample: int
-    #: among equal requests of one run
+    #: position among equal requests of one run
     ordinal: int
 
 
 class ModelRecording:
-    """The recorded replies of a suite. With `refresh`, models are asked, and what they say is kept.
+    """The recorded replies of a suite. With `refresh`, models are called and their replies are recorded.
 
-    A refresh replaces the recording at its end. Until then its replies are kept in a file of their own, so that
-    one that breaks off is gone on with by the next.
+    A refresh replaces the recording at its end. Until then, its replies are stored in a separate file, from which the
+    next refresh continues after an interruption.
     """
 
     def __init__(self, path: Path, *, refresh: bool = False, note: str = "") -> None:
@@ -99,14 +99,14 @@ class ModelRecording:
         self.is_refreshed = refresh
         self._note = note
         self._replies: dict[ReplyKey, RecordedReply] = {}
-        #: by model
+        #: abilities of each model
         self._abilities: dict[str, Abilities] = {}
-        #: asked or found in this evaluation
+        #: replies used in this evaluation
         self._used: set[ReplyKey] = set()
         self._is_there = path.exists()
         if self._is_there:
             self._read()
-        #: of a refresh that broke off
+        #: replies of an interrupted refresh
         self._unfinished = UnfinishedRefresh(path.with_suffix(".unfinished.jsonl"), is_read=refresh)
 
     def _read(self) -> None:
@@ -120,31 +120,31 @@ class ModelRecording:
 
     @property
     def is_metered(self) -> bool:
-        """Whether a recorded model has a price."""
+        """Whether calls of a recorded model are metered."""
         return any(each.is_metered for each in self._abilities.values())
 
     def may_cost(self, model: str) -> bool:
-        """Whether what it replied may have cost something when it was recorded."""
+        """Whether calls of this model may have cost something when they were recorded."""
         known = self._abilities[model]
         return known.is_real or known.may_cost
 
     def session(self, sample: int) -> "ReplySession":
-        """The replies of one run."""
+        """A session that serves the replies of one run."""
         return ReplySession(self, sample)
 
     def abilities_of(self, model: str, opened: Callable[[], Model]) -> Abilities:
-        """What the model can do, as it was recorded; requests are worded by it."""
+        """The recorded abilities of a model, on which the wording of requests depends."""
         if self.is_refreshed:
             self._abilities[model] = opened().abilities
         known = self._abilities.get(model)
         if known is None:
             has = f"has no reply of {model}" if self._is_there else "is not there"
             raise NeedsRefresh(f"{self.path} {has}; needs --refresh")
-        # Nothing is sent: neither the ban on real models nor a missing price list stands against it.
+        # Nothing is sent, so neither a ban on real models nor a missing price may refuse the model.
         return known if self.is_refreshed else replace(known, is_real=False, may_cost=False)
 
     def find(self, key: ReplyKey) -> RecordedReply | None:
-        """The reply; while refreshing, only one that was given in this evaluation, or before it broke off."""
+        """The recorded reply, if any; during a refresh, only a reply of this refresh or of an interrupted one."""
         if self.is_refreshed and key not in self._used:
             reply = self._unfinished.replies.get(key)
             if reply is None:
@@ -159,7 +159,7 @@ class ModelRecording:
         self._unfinished.add(reply)
 
     def write(self, *, is_whole: bool) -> None:
-        """Replace the file in one step; after a whole evaluation, without replies nobody asked for."""
+        """Replace the file atomically; after an evaluation of the whole suite, drop unused replies."""
         kept = [e for key, e in sorted(self._replies.items()) if not is_whole or key in self._used]
         if not kept and not self._is_there:
             return
@@ -178,7 +178,7 @@ class ModelRecording:
 
     @property
     def how_to_go_on(self) -> str:
-        """Where the replies are that were given before a refresh broke off; empty if there are none."""
+        """Where the replies of an interrupted refresh are stored, in words; empty if there are none."""
         count, path = len(self._unfinished.replies), self._unfinished.path
         return (
             f"; {count} replies are kept in {path}, and --refresh goes on from there"
@@ -188,7 +188,7 @@ class ModelRecording:
 
 
 class UnfinishedRefresh:
-    """The replies of a refresh that has not ended, in a file to which each is added at once."""
+    """The replies of an unfinished refresh, each appended to a file at once."""
 
     def __init__(self, path: Path, *, is_read: bool) -> None:
         self.path = path
@@ -205,7 +205,7 @@ class UnfinishedRefresh:
             try:
                 reply = _reply_in.decode(line)
             except msgspec.MsgspecError:
-                continue  # the process was killed while it wrote this line
+                continue  # a killed process left an incomplete line
             self.replies[reply.key] = reply
         if self.replies:
             log.warning(
@@ -218,13 +218,13 @@ class UnfinishedRefresh:
         self.replies[reply.key] = reply
         try:
             with self.path.open("ab") as file:
-                # A line of its own, whatever a process that was killed has left behind.
+                # Starts a new line, in case a killed process left an incomplete one.
                 file.write(b"\n" + msgspec.json.encode(reply) + b"\n")
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
 
     def drop(self, used: Collection[ReplyKey]) -> None:
-        """Forget the replies that are recorded by now; those of other crews and cases stay."""
+        """Forget the replies that are now recorded; replies of other crews and cases are kept."""
         self.replies = {key: each for key, each in self.replies.items() if key not in used}
         if self.replies:
             lines = (msgspec.json.encode(each) + b"\n" for each in self.replies.values())
@@ -234,7 +234,7 @@ class UnfinishedRefresh:
 
 
 def _lines_of(path: Path) -> Iterable[_Line]:
-    """The lines of a recording, once all of them are known to be sound."""
+    """Read and check all lines of a recording; the seal is left out."""
     try:
         data = read_regular_file(path, MOST_BYTES)
     except OSError as error:
@@ -278,7 +278,7 @@ def _damaged(path: Path, why: str) -> UsageError:
 
 
 class ReplySession:
-    """Gives one run its replies, and counts them."""
+    """Gives one run its replies, and counts calls, tokens, time and cost."""
 
     def __init__(self, recording: ModelRecording, sample: int) -> None:
         self._recording = recording
@@ -286,19 +286,19 @@ class ReplySession:
         self._models: dict[str, RecordedModel] = {}
         self._next: dict[str, int] = {}
         self._free: dict[str, list[int]] = {}
-        #: replies, and the seconds that they took when they were recorded
+        #: totals of the replies of this run; `seconds` is the time when they were recorded
         self.calls = 0
         self.prompt_tokens = 0
         self.seconds = 0.0
-        #: model, what it used, and whether that may cost something
+        #: model, usage, and whether the call may have cost something
         self._spent: list[tuple[str, Usage, bool]] = []
-        #: why a reply is missing
+        #: why replies are missing
         self.missing: list[str] = []
         self._failed: dict[ReplyKey, str] = {}
 
     @property
     def cost(self) -> float | None:
-        """Dollars, by the price list; None if a model was asked that may cost something and is not in it."""
+        """The cost in dollars; None if a model that may cost something has no known price."""
         amounts = []
         for model, usage, may_cost in self._spent:
             price = price_of(model, usage)
@@ -308,13 +308,13 @@ class ReplySession:
         return math.fsum(amounts)
 
     def model(self, name: str, opened: Callable[[], Model]) -> "RecordedModel":
-        """The model of this name; `opened` opens it, and is called only to refresh."""
+        """The model with this name. `opened` opens the real model and is called only during a refresh."""
         if name not in self._models:
             self._models[name] = RecordedModel(name, self, opened, self._recording)
         return self._models[name]
 
     def written(self, name: str, opened: Callable[[], Model]) -> Model:
-        """A model whose replies stand in a file: they are counted, and not recorded a second time."""
+        """A model whose replies are in a file: they are counted, but not recorded again."""
         return _CountedModel(opened(), name, self)
 
     def refuse_missing(self) -> None:
@@ -328,7 +328,7 @@ class ReplySession:
             )
 
     def take(self, digest: str) -> ReplyKey:
-        """The place of a request among equal ones, taken on arrival."""
+        """The key of a new request: its position is the order of arrival among equal requests."""
         free = self._free.get(digest)
         if free:
             return ReplyKey(digest, self._sample, free.pop())
@@ -337,7 +337,7 @@ class ReplySession:
         return ReplyKey(digest, self._sample, ordinal)
 
     def give_back(self, key: ReplyKey, error: BaseException, model: str) -> None:
-        """Free the place of a request that failed: the next try of it is the same request."""
+        """Free the key of a failed request: a retry is an equal request and gets the same key."""
         self._free.setdefault(key.request, []).append(key.ordinal)
         if isinstance(error, ModelError):
             self._failed[key] = f"{model}: {error}"
@@ -358,7 +358,7 @@ class ReplySession:
 
 
 class _CountedModel:
-    """Another model, under this name; its replies are counted in the session."""
+    """A model under another name, whose replies are counted in the session."""
 
     def __init__(self, model: Model, name: str, session: ReplySession) -> None:
         self.name = self.account = name
@@ -379,7 +379,7 @@ class _CountedModel:
 
 
 class RecordedModel:
-    """A model whose replies come from a recording; to refresh it, from the model itself."""
+    """A model whose replies come from a recording; during a refresh, from the real model."""
 
     def __init__(
         self,
@@ -424,7 +424,7 @@ class RecordedModel:
                         is_whole = isinstance(piece, ModelReply)
                         yield piece
             except BaseException as error:
-                if not is_whole:  # a reader that has the whole reply closes the stream, too
+                if not is_whole:  # closing the stream after the whole reply is no failure
                     self._session.give_back(key, error, self.name)
                 raise
             return
@@ -462,9 +462,7 @@ class RecordedModel:
         if self._model is None:
             try:
                 self._model = self._opened()
-            except (
-                ChargehandError
-            ) as error:  # no key, no such model: nothing that a case could miss
+            except ChargehandError as error:  # no key or no such model: not the fault of a case
                 self._session.fail(self.name, error)
                 raise
         return self._model

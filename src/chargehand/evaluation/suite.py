@@ -1,4 +1,4 @@
-"""Suites in TOML: cases, crews, models and the gate, read strictly; paths are relative to the file."""
+"""Loads suites from TOML files: cases, crews, models and the gate. Paths are relative to the file."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,34 +33,34 @@ Metric: TypeAlias = Literal[
 
 
 class _Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file: an unknown key is an error."""
+    """A table of a suite file; an unknown key is an error."""
 
 
 class NumberCheck(_Table, frozen=True):
-    """Some number of the answer is this one, give or take `within`."""
+    """The answer contains a number within `within` of `value`."""
 
     value: float
     within: float = 0.0
 
 
 class AnswerChecks(_Table, frozen=True):
-    """What a right answer has; all that is given must hold."""
+    """The checks of an answer. All given checks must pass."""
 
-    #: each of these texts, in whatever case
+    #: the answer contains each of these texts, ignoring case
     contains: tuple[str, ...] = ()
     number: NumberCheck | None = None
-    #: JSON Schema; the run is asked for such an answer
+    #: JSON Schema of the answer, also given to the run
     schema: dict[str, Any] | None = None
     #: the answer names each of these source files
     cited: tuple[str, ...] = ()
-    #: the right answer is that it cannot be answered, or not wholly
+    #: the right answer is that the request cannot be answered, or not completely
     refuses: bool = False
-    #: a yes-or-no question about the answer, put to the judge model
+    #: a yes-or-no question about the answer for the judge model
     judge: str = ""
 
 
 class Case(_Table, frozen=True):
-    """A test case: a request and what is expected of its result. Only what you state is measured."""
+    """A test case: a request and the expectations of its result. Only what you state is measured."""
 
     id: str
     request: str
@@ -74,7 +74,7 @@ class Case(_Table, frozen=True):
     tools: tuple[str, ...] | None = None
     #: path.py:name of the type that the run returns
     output: str = ""
-    #: what a person answers: to each question the first of these that it accepts; none: nobody is there
+    #: answers to questions: each question gets the first answer that it accepts; empty: tasks that ask fail
     answers: tuple[str, ...] = ()
     checks: AnswerChecks | None = None
 
@@ -85,30 +85,30 @@ class CrewEntry(_Table, frozen=True):
     name: str
     #: crew.toml, or path.py:name; empty: the default crew
     file: str = ""
-    #: a folder of prompts in place of the crew's
+    #: a folder of prompts that replaces the crew's prompts
     prompts: str = ""
 
 
 class Bound(_Table, frozen=True):
-    """The least and the most that a metric may be."""
+    """The bounds of a metric."""
 
     min: float | None = None
     max: float | None = None
 
 
 class SuiteOptions(_Table, frozen=True):
-    """How the whole suite is evaluated."""
+    """The settings of a suite."""
 
     name: str = ""
-    #: run: requests are carried out; plan: they are only planned
+    #: run: run the requests; plan: only plan them
     mode: Mode = "run"
     approach: Literal["whole", "stream", "route", "steps"] = "whole"
     repeats: int = 1
-    #: provider:model, or path.py:name for a model of your own; empty: the crews' own
+    #: provider:model, or path.py:name for your own model; empty: the crews' models
     models: tuple[str, ...] = ()
-    #: the model that is asked where a case has a `judge` question
+    #: the model that answers the `judge` questions of cases
     judge: str = ""
-    #: where the recorded answers come from, for those who read the report
+    #: where the recorded replies come from, for readers of the report
     note: str = ""
 
 
@@ -120,14 +120,14 @@ class _SuiteFile(_Table, frozen=True):
 
 
 class Suite(NamedTuple):
-    """A suite, as read from its file."""
+    """A suite, loaded from a file."""
 
     path: Path
     options: SuiteOptions
     crews: tuple[CrewEntry, ...]
     cases: tuple[Case, ...]
     gate: dict[Metric, Bound]
-    #: every crew and case of the file is in it
+    #: whether it contains all crews and cases of the file
     is_whole: bool = True
 
     @property
@@ -144,7 +144,7 @@ class Suite(NamedTuple):
         return self.path.with_suffix(".recording.jsonl")
 
     def only(self, *, crews: Sequence[str] = (), cases: Sequence[str] = ()) -> "Suite":
-        """The suite with only these crews and cases; an empty list selects all."""
+        """The suite with only these crews and cases. An empty list selects all."""
         return self._replace(
             is_whole=self.is_whole and not crews and not cases,
             crews=tuple(_chosen(self.crews, [each.name for each in self.crews], crews, "crew")),
@@ -153,7 +153,7 @@ class Suite(NamedTuple):
 
 
 def load_suite(path: str | Path) -> Suite:
-    """Read a suite from this file. Raises `UsageError` with the file, the position and the fault."""
+    """Load a suite. Raises `UsageError`, which names the file, the position and the fault."""
     place = checked_path(path, "the suite")
     try:
         document = toml_document(read_regular_file(place), str(place))
@@ -208,7 +208,7 @@ def _faults_of(suite: Suite) -> list[str]:
 
 
 def _why_missing(folder: Path, name: str, *, is_folder: bool = False) -> str:
-    """Why a case or a crew cannot have what it names; nothing if it is there."""
+    """Why a file or folder cannot be used; empty if it exists."""
     try:
         place = checked_path(folder / name)
     except UsageError as error:
@@ -219,7 +219,7 @@ def _why_missing(folder: Path, name: str, *, is_folder: bool = False) -> str:
 
 
 def _faults_of_plan(tasks: Sequence[PlanTask]) -> Iterator[str]:
-    """A gold plan that no plan could be: its scores would mean nothing."""
+    """The faults of a gold plan that cannot be a plan: scores against it would mean nothing."""
     ids = [task.id for task in tasks]
     for name in dict.fromkeys(ids):
         if ids.count(name) > 1:
@@ -233,7 +233,7 @@ def _faults_of_plan(tasks: Sequence[PlanTask]) -> Iterator[str]:
 
 
 def _faults_of_checks(checks: AnswerChecks | None) -> Iterator[str]:
-    """Checks that every answer passes, or none."""
+    """The faults of checks that all answers pass, or none."""
     if checks is None:
         return
     if checks == AnswerChecks():
@@ -249,7 +249,7 @@ def _faults_of_checks(checks: AnswerChecks | None) -> Iterator[str]:
 
 
 def _faults_of_gate(gate: Mapping[Metric, Bound]) -> Iterator[str]:
-    """Bounds that hold nothing: a gate that cannot fail is green whatever happens."""
+    """The faults of bounds, such as missing ones: a gate must be able to fail."""
     for metric, bound in gate.items():
         given = {"min": bound.min, "max": bound.max}
         stated = {name: value for name, value in given.items() if value is not None}

@@ -1,1 +1,1 @@
-"""How runs are shown to people: at the command line and to clients of the servers."""
+"""Shows runs to people: on the command line, in notebooks and scripts, and to clients of the servers."""

@@ -1,4 +1,4 @@
-"""Questions of a script's runs, put to the person at its terminal: `answer_questions(boss, result)`."""
+"""Asks the person at the terminal of a script the questions of its runs: `answer_questions(boss, result)`."""
 
 import os
 import shlex
@@ -35,13 +35,13 @@ def answer_questions(
     *,
     output: Any = None,
 ) -> RunResult:
-    """Answer the open questions of a run that returned with them, and go on, until it ends.
+    """Answer the open questions of a run and resume it, until it ends.
 
     result = boss.run_sync("…", on_question="return")
     result = answer_questions(boss, result)
 
-    A question that `answer` returns None for stays open, and the result is returned as it is: still waiting. `output` is
-    the type that the run was started with.
+    If `answer` returns None, the question stays open, and the result of the waiting run is returned. `output` is the
+    output type that the run was started with.
     """
     while result.questions:
         for question in result.questions:
@@ -54,10 +54,10 @@ def answer_questions(
 
 
 def waiting_lines(result: RunResult, journal: str | os.PathLike[str], crew: str = "") -> list[str]:
-    """The open questions of a run, and the commands that answer them and continue the run.
+    """The open questions of a run, and the commands that answer them and resume the run.
 
-    `crew` is the `FILE.py:NAME` of the supervisor, or a TOML file, for `chargehand resume --crew`. A run that
-    the command line has started knows its crew.
+    `crew` is for `chargehand resume --crew`: the `FILE.py:NAME` of the supervisor, or a TOML file. A run that was
+    started on the command line knows its crew.
     """
     where = os.fspath(journal)
     kept = ["--journal", place_of(where) if is_dsn(where) else where]

@@ -1,4 +1,4 @@
-"""Listens to the events of a supervisor's runs, and of the runs below them."""
+"""Passes the events of runs, and of their nested runs, to listeners."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,17 +18,17 @@ from chargehand.supervisor import Supervisor
 
 
 class Listener(Protocol):
-    """Waits for one run."""
+    """Gets the events of one run."""
 
     def hear(self, event: Event) -> None:
-        """An event of the run itself."""
+        """Take an event of the run itself."""
 
     def hear_below(self, event: Event) -> None:
-        """An event of a run that may be below it."""
+        """Take an event of a nested run, which may be nested in this run or in another one."""
 
 
 class RunListener:
-    """Passes events on to those that wait for a run."""
+    """Passes the events of a supervisor's runs to the listeners of each run."""
 
     def __init__(self, boss: Supervisor) -> None:
         self._open: dict[str, list[Listener]] = {}
@@ -38,7 +38,7 @@ class RunListener:
 
     @contextmanager
     def listening(self, run: str, listener: Listener) -> Iterator[None]:
-        """Listen to a run from now on, whether it has begun or not."""
+        """Pass the events of a run to `listener` inside the block. The run need not exist yet."""
         listeners = self._open.setdefault(run, [])
         listeners.append(listener)
         try:
@@ -59,6 +59,6 @@ class RunListener:
 
 
 def is_about_people(event: Event) -> bool:
-    """Whether a person is asked something by this event, or no longer."""
+    """Whether this event opens or closes a question."""
     is_asking = isinstance(event, AttemptFinished) and isinstance(event.outcome, NeedsInput)
     return is_asking or isinstance(event, (PersonAsked, QuestionAnswered, QuestionExpired))

@@ -1,7 +1,7 @@
-"""Layered layout of a plan, left to right: for pictures of some hundred boxes. The dashboard has its own.
+"""Layered layout of a plan, left to right, for pictures of a few hundred boxes. The dashboard has its own layout.
 
-The rank of a task is the longest path to it, and each rank is a column. A need that spans several ranks gets a bend in
-every column between. Barycentre sweeps order the columns, and isotonic regression places them.
+The rank of a task is the length of the longest path to it; each rank is a column. A need that spans several ranks gets
+a bend in each column between. Barycentre sweeps order the columns; isotonic regression sets the vertical positions.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from chargehand.decisions.task_graph import ranks_of
 from chargehand.facts.plan import Task
 
-#: plans with more tasks show siblings as one stack
+#: in plans with more tasks, siblings are folded into stacks
 FOLD_ABOVE = 80
 _SMALLEST_STACK = 3
 _SWEEPS = 8
@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(slots=True)
 class Vertex:
-    """A box, or the bend of a line that passes its column."""
+    """A box, or a bend of a line that passes through a column."""
 
     rank: int
     height: float
@@ -40,7 +40,7 @@ class GraphLayout(Generic[K]):
 
 
 def stacks_of(tasks: Sequence[Task]) -> list[list[Task]]:
-    """The tasks in stacks: siblings with the same worker and the same needs, and those that follow them alike."""
+    """Group the tasks of a large plan: siblings with the same worker and needs form a stack, others stay single."""
     needs = {task.id: [need.task for need in task.all_needs] for task in tasks}
     ranks = ranks_of(needs)
     if len(tasks) <= FOLD_ABOVE:
@@ -66,7 +66,7 @@ def stacks_of(tasks: Sequence[Task]) -> list[list[Task]]:
 def _signature(
     task: Task, needs: list[str], stack_of: Mapping[str, int], stacks: list[list[Task]]
 ) -> Hashable:
-    """Equal for tasks that fold together: each needs equally many of each stack."""
+    """Equal for tasks that fold together: same worker, same single needs, equally many needs in each stack."""
     single = frozenset(need for need in needs if stack_of.get(need, -1) < 0)
     shares: dict[int, int] = {}
     for need in needs:
@@ -81,7 +81,7 @@ def _signature(
 def lay_out(
     needs: Mapping[K, Sequence[K]], heights: Mapping[K, float], gap: float = 12, bend: float = 8
 ) -> GraphLayout[K]:
-    """A place for every box, top to bottom in its column, and the way of every line."""
+    """Place all boxes and route all lines. `heights` are the heights of the boxes, `bend` is the height of a bend."""
     ranks = ranks_of(needs)
     boxes = {key: Vertex(ranks[key], heights[key]) for key in needs}
     columns: list[list[Vertex]] = [[] for _ in range(max(ranks.values(), default=-1) + 1)]
@@ -101,7 +101,7 @@ def lay_out(
 def _bends(
     chain: list[Vertex], first: Vertex, last: Vertex, height: float, columns: list[list[Vertex]]
 ) -> list[Vertex]:
-    """The bends of one line. All lines from one box share them."""
+    """The bends of one line. All lines from the same box share their bends."""
     span = last.rank - first.rank - 1
     while len(chain) < span:
         before = chain[-1] if chain else first
@@ -142,7 +142,7 @@ def _mean(values: list[float], otherwise: float) -> float:
 
 
 def _place(columns: list[list[Vertex]], gap: float) -> float:
-    """Give every vertex its y, and return the height of all."""
+    """Set `y` of each vertex, and return the total height."""
     for column in columns:
         at = -sum(vertex.height + gap for vertex in column) / 2
         for vertex in column:
@@ -159,7 +159,7 @@ def _place(columns: list[list[Vertex]], gap: float) -> float:
 
 
 def _settle(column: list[Vertex], gap: float, is_forth: bool) -> None:
-    """Isotonic regression: as near to the neighbours' mean as order and spacing allow."""
+    """Move vertices as near to the mean of their neighbours as order and spacing allow (isotonic regression)."""
     offsets: list[float] = []
     blocks: list[tuple[float, float, int]] = []
     for at, vertex in enumerate(column):

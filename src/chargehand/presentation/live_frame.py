@@ -1,4 +1,4 @@
-"""The live view of a run: a pure function from what is known of it to the lines of a terminal."""
+"""The live view of a run: a pure function from its state to the lines of a terminal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -30,20 +30,20 @@ from chargehand.presentation.question_words import (
 from chargehand.presentation.word_wrap import rows_of
 from chargehand.roles.plan_review import ABOUT_PLAN
 
-#: below so many rows the plan is left out unless it is wanted
+#: with fewer rows, the plan is shown only on request
 ROWS_FOR_PLAN = 28
-#: rows that a question leaves to the plan
+#: rows that a question leaves for the plan
 LEAST_PLAN = 3
-#: below so many rows or columns there is a bar and a footer
+#: with fewer rows or columns, only a bar, a question and a footer are shown
 LEAST_ROWS, LEAST_COLUMNS = 14, 60
-#: rows that the view takes if it needs them, however few there are
+#: rows that the view may always take, even if the terminal is small
 LEAST_HEIGHT = 10
-#: columns of the bar
+#: least columns of the bar
 LEAST_BAR = 10
-#: tasks of a phase that are shown by name
+#: most tasks of a phase that are shown by name
 MOST_NAMED = 8
 
-#: icon, style and word of a state, in the order of a bar
+#: icon, style and word of each state, in the order of the bar
 MARKS: dict[TaskState, tuple[str, str, str]] = {
     TaskState.DONE: ("✓", "done", "done"),
     TaskState.FAILED: ("✗", "failed", "failed"),
@@ -55,7 +55,7 @@ MARKS: dict[TaskState, tuple[str, str, str]] = {
     TaskState.READY: ("○", "ready", "ready"),
     TaskState.WAITING: ("◌", "waiting", "waiting"),
 }
-#: the same of a task that is done in part
+#: icon and style of a task that is done in part
 MARK_IN_PART = ("◧", "failed")
 _BLOCKS = {
     TaskState.DONE: "▓",
@@ -71,51 +71,51 @@ _BLOCKS = {
 
 
 class StyledText(NamedTuple):
-    """Text without control characters, and the name of a style: a state of a task, ink, dim or bold."""
+    """Text without control characters, and the name of its style: a task state, ink, dim or bold."""
 
     text: str
     style: str = "ink"
 
 
 Line: TypeAlias = "tuple[StyledText, ...]"
-#: before each row of a question
+#: in front of each row of a question
 _EDGE = StyledText("▌ ", "needs")
 _Row: TypeAlias = "tuple[str, LiveTask | tuple[str, datetime]]"
 
 
 class OpenQuestion(Struct, kw_only=True):
-    """A question that is asked in the view, and what was typed so far."""
+    """A question in the view, and the text typed so far."""
 
     question: Question
     task: str = ""
     typed: str = ""
-    #: why the last line was no answer
+    #: why the last line was not a valid answer
     objection: str = ""
-    #: how many more questions were open when it was shown
+    #: number of other open questions when it was shown
     others: int = 0
-    #: rows above those in sight, where not all of them fit
+    #: number of rows scrolled out of sight above
     scrolled: int = 0
 
 
 class QuestionPanel(NamedTuple):
-    """A question in rows: in this order, and only the second part of it is scrolled."""
+    """The rows of a question, in the order of the fields. Only the body is scrolled."""
 
     head: list[Line]
     body: list[Line]
-    #: few choices stay in sight
+    #: always visible; if there are many choices, they are part of the body instead
     choices: list[Line]
     foot: list[Line]
-    #: rows of the terminal that the body gets
+    #: rows for the body
     room: int
 
     @property
     def shown(self) -> int:
-        """Rows of the body that are in sight at once; one more says how many are not."""
+        """Number of visible rows of the body. If not all fit, one more row counts the others."""
         return len(self.body) if len(self.body) <= self.room else max(self.room - 1, 0)
 
 
 class LiveFrame(Struct, kw_only=True):
-    """All that decides what is shown: the run, those nested in it, the time, the terminal."""
+    """The input of the view (the run, its nested runs, the time, the terminal size), and the lines made from it."""
 
     state: LiveState
     below: Sequence[LiveState] = ()
@@ -124,22 +124,22 @@ class LiveFrame(Struct, kw_only=True):
     rows: int = 24
     asked: OpenQuestion | None = None
     keys: str = ""
-    #: what the person wants; None: the plan is shown where there is room for it
+    #: chosen by the person; None: the plan is shown if there is room
     shows_plan: bool | None = None
 
     @property
     def has_plan(self) -> bool:
-        """Whether the plan is to be shown, if there is one."""
+        """Whether to show the plan, if there is one."""
         return self.rows >= ROWS_FOR_PLAN if self.shows_plan is None else self.shows_plan
 
     def lines(self) -> list[Line]:
-        """The lines from top to bottom, none wider than the terminal, fewer than it has rows."""
+        """The lines from top to bottom: no wider than the terminal, and fewer than its rows."""
         most = self.rows - 1
         top, bottom, left, kept = self._around()
         panel = [] if self.asked is None else self._panel_lines(self.asked, left - kept)
         if not self._is_whole:
             return [self._fitted(line) for line in [*top, *panel, *bottom][:most]]
-        # Some of what has finished stays in sight above.
+        # Leave room for some finished tasks above the view.
         room = max(self.rows * 2 // 3, LEAST_HEIGHT) - len(top) - len(bottom) - len(panel)
         most_plan = max(room // 2, kept, (left - len(panel)) // 2 if self.shows_plan else 0)
         plan = list(self._plan(most_plan)) if self.has_plan else []
@@ -148,7 +148,7 @@ class LiveFrame(Struct, kw_only=True):
         return [self._fitted(line) for line in lines[-most:]]
 
     def scrolled(self, by: int, *, pages: bool = False) -> int:
-        """Where the open question is scrolled to if it moves by so many rows, or by as many pages."""
+        """The new `OpenQuestion.scrolled` after scrolling by `by` rows or pages."""
         if self.asked is None:
             return 0
         _, _, left, kept = self._around()
@@ -158,7 +158,7 @@ class LiveFrame(Struct, kw_only=True):
         return min(max(now + by * (max(panel.shown, 1) if pages else 1), 0), most)
 
     def _around(self) -> tuple[list[Line], list[Line], int, int]:
-        """The lines above and below plan and question, the rows between them, and those kept for the plan."""
+        """The lines at the top and bottom, the number of rows between them, and of these the rows kept for the plan."""
         most = self.rows - 1
         needs = list(self._needs()) if self.asked is None else []
         if not self._is_whole:
@@ -187,7 +187,7 @@ class LiveFrame(Struct, kw_only=True):
             is_good = state.status is RunStatus.SUCCEEDED
             return state.status.value, "done" if is_good else "failed"
         if any(question.about == ABOUT_BUDGET for _, question in state.questions.values()):
-            return "needs you", "needs"  # it is paused only for want of an answer
+            return "needs you", "needs"  # it is paused only until this is answered
         if state.is_paused:
             return "paused", "needs"
         if state.is_stopping:
@@ -209,7 +209,7 @@ class LiveFrame(Struct, kw_only=True):
         for kind, (_, style, word) in MARKS.items():
             if kind is not TaskState.DONE and (count := state.counts[kind]):
                 parts.append(StyledText(f"{count:,} {word}", style))
-        # What waits comes last, and goes first where the terminal is narrow.
+        # On a narrow terminal, the last parts, such as `waiting`, are dropped first.
         while len(parts) > 1 and self.columns - _taken(parts, time) < LEAST_BAR:
             parts.pop()
         words = [each for part in parts for each in (StyledText(" · ", "dim"), part)][1:]
@@ -218,10 +218,10 @@ class LiveFrame(Struct, kw_only=True):
         return (*bar, StyledText("  "), *words, StyledText(f"  {time}", "dim"))
 
     def _proposed(self) -> str:
-        """The plan that waits for approval, in words; empty if there is none."""
+        """The plan that waits for approval, in words; otherwise empty."""
         asked = [question for _, question in self.state.questions.values()]
         if self.asked is not None:
-            asked = [self.asked.question, *asked]  # its evidence is loaded
+            asked = [self.asked.question, *asked]  # first, because its evidence is loaded
         plan = next((each for each in asked if each.about == ABOUT_PLAN), None)
         if plan is None:
             return ""
@@ -267,7 +267,7 @@ class LiveFrame(Struct, kw_only=True):
             yield (StyledText(f"  {'':>{room}}  … {left} more", "dim"),)
 
     def _workers(self, most: int) -> Iterator[Line]:
-        """One line for each attempt under way; as many lines as were ever needed, so that nothing jumps."""
+        """One line per running attempt. Blank lines keep the height at its peak, so that the view does not jump."""
         states = (self.state, *self.below)
         rows: list[_Row] = [(s.where, duty) for s in states for duty in s.duties.items()]
         rows += [
@@ -343,18 +343,18 @@ class LiveFrame(Struct, kw_only=True):
             yield (StyledText(f"  {'  ·  '.join(words)}", "dim"),)
 
     def _footer(self) -> Line:
-        """The keys. While a question is open, what is typed goes into the answer, but for the Tab key."""
+        """The keys. While a question is open, all keys except Tab are typed into its answer."""
         words = f"{'t' if self.asked is None else 'Tab'} plan · {self.keys}"
         is_told = self.state.tasks and self._is_whole and cell_width(words) + 2 <= self.columns
         return (StyledText(f"  {words if is_told else self.keys}", "dim"),)
 
     @property
     def _is_whole(self) -> bool:
-        """Whether there is room for more than a bar, a question and the keys."""
+        """Whether the terminal is large enough for the whole view, not only a bar, a question and the keys."""
         return self.rows >= LEAST_ROWS and self.columns >= LEAST_COLUMNS
 
     def _panel_lines(self, asked: OpenQuestion, most: int) -> list[Line]:
-        """The open question in at most so many rows; of a terminal that is far too small, the last ones."""
+        """The open question in at most `most` rows; on a tiny terminal, only its last rows."""
         panel = self._panel(asked, most)
         body, shown = panel.body, panel.shown
         if shown < len(body):
@@ -364,7 +364,7 @@ class LiveFrame(Struct, kw_only=True):
         return lines[-most:] if most > 0 else []
 
     def _left_out(self, above: int, below: int) -> Line:
-        """How many rows of a question are out of sight, and the keys that show them."""
+        """How many rows of a question are hidden, and the keys that show them."""
         parts = [f"{counted(below, 'more row')}: ↓"] if below else []
         parts += [f"{counted(above, 'row')} above: ↑"] if above else []
         if self.asked is not None and self.asked.question.about == ABOUT_APPROVAL:
@@ -372,9 +372,9 @@ class LiveFrame(Struct, kw_only=True):
         return (_EDGE, StyledText(f"… {' · '.join(parts)}", "needs"))
 
     def _panel(self, asked: OpenQuestion, most: int) -> QuestionPanel:
-        """A question, what it is about, its choices, and the line that is being typed, for so many rows."""
+        """Lay out a question, its evidence, its choices and the typed line in `most` rows."""
         question = asked.question
-        # A plan is too long for a panel: it is written above.
+        # A plan is too long for the panel: it is written above the view.
         evidence = [] if question.about == ABOUT_PLAN else evidence_lines(question)
         body = self._rows(asked_text(question), "bold")
         for text in evidence:
@@ -390,7 +390,7 @@ class LiveFrame(Struct, kw_only=True):
         return QuestionPanel(head, body, choices, foot, room - len(choices))
 
     def _panel_foot(self, asked: OpenQuestion, most: int) -> list[Line]:
-        """Why the last line was no answer, in a third of the rows at most, and the line that is being typed."""
+        """The objection to the last line, in at most a third of the rows, and the line being typed."""
         typed = f"{_tail_of(asked.typed, self.columns - 6)}█"
         line: Line = (_EDGE, StyledText("› ", "needs"), StyledText(typed))
         if not asked.objection:
@@ -400,7 +400,7 @@ class LiveFrame(Struct, kw_only=True):
         return [*rows[:longest], line]
 
     def _rows(self, text: str, style: str, hang: int = 0) -> list[Line]:
-        """A line of a question in rows that fit behind its edge."""
+        """Wrap a line of a question; each row gets an edge in front."""
         lead = len(text) - len(text.lstrip(" "))
         rows = _wrapped(text[lead:], max(self.columns - 3 - lead - hang, 10))
         indents = [" " * lead, *[" " * (lead + hang)] * (len(rows) - 1)]
@@ -411,7 +411,7 @@ class LiveFrame(Struct, kw_only=True):
 
     def _panel_head(self, asked: OpenQuestion) -> Line:
         behind = self.state.waiting_behind(asked.task)
-        # Others may have come since this one was shown.
+        # More questions may have been asked since this one was shown.
         open_ = sum(len(state.questions) for state in (self.state, *self.below))
         total = max(open_, asked.others + 1)
         notes = [f"question 1 of {total:,}"] if total > 1 else []
@@ -421,7 +421,7 @@ class LiveFrame(Struct, kw_only=True):
         return (StyledText(f"▲ {who} asks", "needs"), StyledText(tail, "dim"))
 
     def _fitted(self, line: Line) -> Line:
-        """The line, cut where the terminal ends."""
+        """The line, cut to the width of the terminal."""
         left, parts = self.columns, []
         for part in line:
             width = cell_width(part.text)
@@ -440,17 +440,17 @@ def _mark_of(row: "_Row") -> StyledText:
 
 
 def _has_items(row: "_Row") -> bool:
-    """Whether it is about a task with `for_each`: how far that is may take as much room as there is."""
+    """Whether the row is a task with `for_each`, whose progress may take all the room there is."""
     return isinstance(row[1], LiveTask) and row[1].items is not None
 
 
 def line_text(line: Line) -> str:
-    """The line without its styles."""
+    """The text of a line, without styles."""
     return "".join(part.text for part in line)
 
 
 def cut_line(line: Line, width: int) -> Line:
-    """The line in one row, with `…` where it was cut; 0: as it is."""
+    """Cut a line to one row, marked with `…`. With `width` 0, the line is not cut."""
     text = line_text(line)
     if not width or cell_width(text) <= width:
         return line
@@ -460,7 +460,7 @@ def cut_line(line: Line, width: int) -> Line:
 
 
 def wrapped_line(line: Line, width: int) -> list[Line]:
-    """The line in rows that fit, broken between words, each with the styles that it had; 0: as it is."""
+    """Wrap a line between words, keeping its styles. With `width` 0, the line is not wrapped."""
     text = line_text(line)
     lines: list[Line] = []
     if not width or cell_width(text) <= width:
@@ -475,7 +475,7 @@ def wrapped_line(line: Line, width: int) -> list[Line]:
 
 
 def _slice(line: Line, start: int, end: int) -> Iterator[StyledText]:
-    """The part of a line from one character to another."""
+    """The part of a line between two character positions."""
     at = 0
     for part in line:
         text = part.text[max(start - at, 0) : max(end - at, 0)]
@@ -485,12 +485,12 @@ def _slice(line: Line, start: int, end: int) -> Iterator[StyledText]:
 
 
 def _taken(parts: Sequence[StyledText], time: str) -> int:
-    """The columns of these words with marks between them, and of the time behind them."""
+    """The width of the parts with separators, followed by the time."""
     return sum(cell_width(part.text) for part in parts) + 3 * len(parts) + len(time) + 1
 
 
 def _segments(state: LiveState, width: int) -> Iterable[StyledText]:
-    """A bar of so many columns: as much of each state as there is, at least one column if there is any."""
+    """A bar of `width` columns with the share of each state; a state with tasks gets at least one column."""
     total = len(state.tasks)
     kinds = [kind for kind in MARKS if state.counts[kind]]
     columns = {kind: max(1, round(width * state.counts[kind] / total)) for kind in kinds}
@@ -519,7 +519,7 @@ def _phase_parts(tasks: Sequence[LiveTask]) -> Iterator[StyledText]:
 
 
 def _text_style(state: TaskState) -> str:
-    """Finished work is pale, live work solid."""
+    """The style of a task id: dim for finished and waiting tasks, solid for active and failed ones."""
     is_live = state in (TaskState.RUNNING, TaskState.RETRYING, TaskState.ASKING, TaskState.FAILED)
     return "ink" if is_live else "dim"
 
@@ -538,13 +538,13 @@ def _padded(text: str, width: int) -> str:
 
 
 def _hang_of(choice: str) -> int:
-    """Where the words of a choice begin, behind its number or its key."""
+    """The column where the text of a choice begins, after its number or key."""
     key, gap, _ = choice.partition("  ")
     return len(key) + len(gap) if gap and (key.isdecimal() or len(key) == 1) else 0
 
 
 def _tail_of(text: str, width: int) -> str:
-    """The end of what was typed, where the cursor is."""
+    """The end of the typed text, where the cursor is."""
     text = clean(text)
     while cell_width(text) > max(width, 1):
         text = text[1:]
@@ -552,7 +552,7 @@ def _tail_of(text: str, width: int) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most so many columns, broken between words where possible."""
+    """The text in lines of at most `width` columns, wrapped between words if possible."""
     lines: list[str] = []
     for paragraph in text.splitlines() or [""]:
         line = ""

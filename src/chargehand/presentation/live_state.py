@@ -1,4 +1,4 @@
-"""A run as a live view shows it: folded from its events, each in constant time."""
+"""The state of a run for a live view, computed from its events, each in constant time."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -20,19 +20,19 @@ from chargehand.facts.value import Value
 from chargehand.presentation.progress_lines import ItemCount
 from chargehand.result import RunResult
 
-#: the state of a task after an attempt that came to this
+#: the state of a task after an attempt with this outcome
 _AFTER = {
     Done: TaskState.DONE,
     Failed: TaskState.RETRYING,
     NeedsInput: TaskState.ASKING,
     Cancelled: TaskState.CANCELLED,
 }
-#: what a task without an estimate counts for on the critical path
+#: assumed duration on the critical path of a task without an estimate
 ONE = timedelta(seconds=1)
 
 
 class CurrentCall(Struct):
-    """What an attempt is waiting for: a model, a tool, or a step of its own."""
+    """The step that an attempt is waiting for: a model call, a tool call, or another step."""
 
     name: str
     began_at: datetime
@@ -53,33 +53,33 @@ class _Asked(Struct):
 
 
 class LiveTask(Struct, kw_only=True):
-    """A task as it stands."""
+    """The current state of a task."""
 
     id: str
     worker: str = ""
     needs: tuple[str, ...] = ()
-    #: 1 for tasks without needs, then one more than that of the latest need
+    #: 1 for tasks without needs; otherwise 1 more than the highest phase of a need
     phase: int = 1
     state: TaskState = TaskState.WAITING
-    #: of the attempt that runs, or ran last
+    #: start of the current or last attempt
     began_at: datetime | None = None
     attempt: int = 0
     call: CurrentCall | None = None
-    #: needs that have not ended
+    #: number of needs that have not ended
     unmet: int = 0
     dependents: list[str] = field(default_factory=list)
     items: ItemCount | None = None
-    #: what the worker said last
+    #: the worker's last progress note
     note: str = ""
-    #: done, and something is missing
+    #: done, but with gaps
     is_in_part: bool = False
 
 
 class LiveState:
-    """What is known of a run so far."""
+    """The state of a run, updated by `hear`."""
 
     def __init__(self, where: str = "") -> None:
-        #: the path of a nested supervisor
+        #: the path of the nested supervisor; empty for the run itself
         self.where = where
         self.run = ""
         self.request = ""
@@ -91,23 +91,23 @@ class LiveState:
         self.is_stopping = False
         self.is_planned = False
         self.usage: Usage = NO_USAGE
-        #: what all attempts together have taken, and the time in which there was any; up to the last change
+        #: up to the last change: total time of all attempts, and the time during which any attempt was running
         self.busy = timedelta()
         self._active = timedelta()
         self._counted_at: datetime | None = None
-        #: by task or item and number
+        #: running attempts: id of the task or item, and number of the attempt
         self._attempts: set[tuple[str, int]] = set()
         self.tasks: dict[str, LiveTask] = {}
         self.counts: Counter[TaskState] = Counter()
         self.running: dict[str, LiveTask] = {}
         #: the most tasks that ran at once
         self.peak = 0
-        #: what the supervisor itself does: by system task, since when
+        #: start of each running system task
         self.duties: dict[str, datetime] = {}
-        #: by id, with the task that asks
+        #: open questions by id, with the task that asks
         self.questions: dict[str, tuple[str, Question]] = {}
         self._paces: dict[str, events.Pace] = {}
-        #: by task: from its start to the end of the run at best
+        #: estimated time from the start of each task to the end of the run
         self._tails: dict[str, timedelta] = {}
 
     def hear(self, event: Event) -> None:
@@ -116,7 +116,7 @@ class LiveState:
             heard(self, event)
 
     def catch_up(self, result: RunResult) -> None:
-        """Know of what happened before there was anything to hear."""
+        """Take over the state of a run whose earlier events were not heard."""
         self.run, self.request, self.limits = result.id, result.request, result.limits
         self.usage, self.is_planned = result.usage, bool(result.tasks)
         self.began_at, self.is_paused = result.trace.began_at, result.status is RunState.PAUSED
@@ -132,7 +132,7 @@ class LiveState:
                         count.move(item.task.id, item.state)
                 self.tasks[id_].items = count
 
-    # what a view asks
+    # for views
 
     def elapsed(self, now: datetime) -> timedelta:
         if self.began_at is None:
@@ -140,7 +140,7 @@ class LiveState:
         return max((self.ended_at or now) - self.began_at, timedelta())
 
     def parallelism(self, now: datetime) -> float:
-        """How many tasks and items were at work at once, on average while any was."""
+        """Mean number of attempts running at once, while any was running."""
         last = self._since_counted(now)
         active = self._active + (last if self._attempts else timedelta())
         return (self.busy + last * len(self._attempts)) / active if active else 0.0
@@ -149,7 +149,7 @@ class LiveState:
         return timedelta() if self._counted_at is None else max(at - self._counted_at, timedelta())
 
     def _count_time(self, at: datetime) -> None:
-        """Add up the time since the last attempt began or ended."""
+        """Add the time since the last attempt started or ended."""
         if self._attempts:
             last = self._since_counted(at)
             self.busy += last * len(self._attempts)
@@ -164,7 +164,7 @@ class LiveState:
         return dict(sorted(phases.items()))
 
     def critical_path(self) -> list[str]:
-        """The unfinished tasks that the end of the run waits for, by what is known of their workers."""
+        """The longest path through the unfinished tasks, estimated from the known paces of their workers."""
         front = [*self.running.values(), *self._in(TaskState.READY, TaskState.RETRYING)]
         front = front or list(self._in(TaskState.ASKING, TaskState.WAITING))
         path: list[str] = []
@@ -176,7 +176,7 @@ class LiveState:
         return path
 
     def waiting_behind(self, task: str) -> int:
-        """How many tasks cannot begin before this one has ended."""
+        """The number of tasks that depend on this task, directly or indirectly."""
         seen: set[str] = set()
         open_ = [task]
         while open_:
@@ -187,14 +187,14 @@ class LiveState:
         return len(seen)
 
     def waiting_for_items(self) -> list[LiveTask]:
-        """The tasks with `for_each` whose open items all wait for their next try."""
+        """The tasks with `for_each` whose open items all wait for a retry."""
         return [task for task in self._in(TaskState.RETRYING) if task.items and task.items.open]
 
     def _in(self, *states: TaskState) -> Iterable[LiveTask]:
         return (task for task in self.tasks.values() if task.state in states)
 
     def _tail(self, task: LiveTask) -> timedelta:
-        """How long it takes from the start of this task at best. Without recursion: chains may be long."""
+        """Estimated time from the start of this task to the end of the run. Not recursive: chains may be long."""
         tails, open_ = self._tails, [task]
         while open_:
             last = open_[-1]
@@ -209,7 +209,7 @@ class LiveState:
             open_.pop()
         return tails[task.id]
 
-    # what happens
+    # events
 
     def _requested(self, event: events.RunRequested) -> None:
         self.run, self.request, self.limits = event.run, event.request, event.limits
@@ -277,7 +277,7 @@ class LiveState:
             self._attempts.add((event.task, event.attempt))
         task = self.tasks.get(event.task)
         if task is not None:
-            if task.items is None or task.began_at is None:  # else its items are put together
+            if task.items is None or task.began_at is None:  # else it combines the items' results
                 task.worker, task.began_at = event.worker, event.at
             task.attempt, task.call, task.note = event.attempt, None, ""
             self._move(task, TaskState.RUNNING)
@@ -325,7 +325,7 @@ class LiveState:
             self._move_item(mapped, event.task, _AFTER[type(event.outcome)])
 
     def _move_item(self, mapped: LiveTask, item: str, state: TaskState) -> None:
-        """What becomes of an item: a task that waits for its items is shown as these are."""
+        """Set the state of an item. While a task waits for its items, the task shows their state."""
         if mapped.items is None:
             return
         mapped.items.move(item, state)

@@ -1,6 +1,6 @@
-"""Runs in a notebook: plans, results and traces as HTML, and live progress in a cell.
+"""Shows runs in a notebook: plans, results and traces as HTML, and live progress in a cell.
 
-What models and tools wrote is text here, never markup, and nothing is loaded from elsewhere.
+Text from models and tools is escaped, and the HTML loads nothing from the network.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.requests import RunOptions
 
-#: seconds between two updates of a cell, and between two while nothing happens
+#: seconds between two updates of a cell: at least, and while nothing happens
 PAUSE, TICK = 0.25, 1.0
 COLUMNS, ROWS = 100, 32
-#: readable on light and dark ground
+#: readable on light and dark backgrounds
 _COLOURS = {
     "dim": "#7c848d",
     "done": "#2f9866",
@@ -61,15 +61,15 @@ def html_of(value: object) -> str:
 async def run_in_notebook(
     boss: Supervisor, request: str | Plan, **terms: Unpack[RunOptions]
 ) -> RunResult:
-    """Run like `boss.run`, and show live progress in the notebook cell that awaits this.
+    """Like `boss.run`, and show live progress in the current notebook cell.
 
-    Interrupting the cell cancels the run. Raises `UsageError` where IPython is missing.
+    Interrupting the cell cancels the run. Raises `UsageError` if IPython is not installed.
     """
     cell = _Cell()
     state = LiveState()
     painting = asyncio.ensure_future(_keep_painting(cell, state))
     try:
-        async with aclosing(boss.stream(request, **terms)) as heard:  # type: ignore[type-var]  # it is a generator
+        async with aclosing(boss.stream(request, **terms)) as heard:  # type: ignore[type-var]  # an async generator
             async for each in heard:
                 if not isinstance(each, AnswerPiece):
                     state.hear(each)
@@ -88,11 +88,11 @@ async def _keep_painting(cell: "_Cell", state: LiveState) -> None:
         try:
             await asyncio.wait_for(cell.changed.wait(), TICK - PAUSE)
         except TimeoutError:
-            continue  # clocks go on
+            continue  # update the clocks
 
 
 class _Cell:
-    """The output of a notebook cell, replaced over and over."""
+    """The output of a notebook cell, which each `show` replaces."""
 
     def __init__(self) -> None:
         try:
@@ -107,15 +107,15 @@ class _Cell:
         self.changed = asyncio.Event()
 
     def show(self, html: str) -> None:
-        if html != self._shown and self._handle is not None:  # None outside of a kernel
+        if html != self._shown and self._handle is not None:  # None outside a kernel
             self._shown = html
             self._handle.update(self._as_html(html))
 
 
 def progress_html(state: LiveState, now: datetime) -> str:
-    """How far a run is: the lines of the terminal's view."""
+    """The progress of a run as HTML: the lines of the live view in the terminal."""
     frame = LiveFrame(state=state, now=now, columns=COLUMNS, rows=ROWS)
-    lines = frame.lines()[1:-1]  # without the rule and the keys
+    lines = frame.lines()[1:-1]  # without the horizontal rule and the keys
     if state.status is not None:
         lines = lines[:2]
     return f'<pre style="line-height:1.35">{chr(10).join(map(_line_html, lines))}</pre>'
@@ -183,7 +183,7 @@ def _answer_parts(answer: Answer) -> Iterator[str]:
 
 
 def _plan_of(result: RunResult) -> Plan | None:
-    """The tasks as they are now; None while there are none."""
+    """The current plan; None if there are no tasks or a need is unknown."""
     tasks = [task.task for task in result.tasks.values()]
     known = {task.id for task in tasks}
     is_whole = all(need.task in known for task in tasks for need in task.all_needs)

@@ -1,4 +1,4 @@
-"""What is shown to people: without control characters, short, aligned."""
+"""Text for people: escapes control characters, shortens, aligns and formats."""
 
 import re
 import unicodedata
@@ -13,19 +13,19 @@ from chargehand.facts.answer import Answer
 from chargehand.facts.plan import Plan, Task, each_words
 
 _CONTROLS = (
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # what a terminal would take for a command
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"  # control characters, which a terminal would obey
     r"|[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
-    # order of reading, and what has no width: text can hide in it
-    r"|[\ud800-\udfff]"  # halves of characters, which cannot be written out
+    # writing direction and zero-width characters, which can hide text
+    r"|[\ud800-\udfff]"  # lone surrogates, which cannot be encoded
 )
 _FORBIDDEN = re.compile(_CONTROLS)
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def clean(text: str) -> str:
-    """The text with visible escapes (`\\x1b`, `\\u202e`) for what a terminal would obey instead of showing.
+    """Replace characters that a terminal would obey by visible escapes (`\\x1b`, `\\u202e`).
 
-    Models, tools and files write what they like: colours, titles, backspaces, reversed text.
+    Text from models, tools and files can contain anything: colours, titles, backspaces, reversed text.
     """
     return _FORBIDDEN.sub(_escaped, text.replace("\r\n", "\n"))
 
@@ -37,7 +37,7 @@ def _escaped(found: "re.Match[str]") -> str:
 
 
 def clean_json(data: bytes) -> bytes:
-    """JSON in which what a terminal might obey is written as `\\u…`; as data it is the same."""
+    """Write the characters that a terminal would obey as `\\u…` in JSON. The decoded data stays the same."""
     text = data.decode()
     if text.isascii() and "\x7f" not in text:
         return data
@@ -45,7 +45,7 @@ def clean_json(data: bytes) -> bytes:
 
 
 def ascii_json(text: str) -> str:
-    """JSON in which every character beyond ASCII is written as `\\u…`; as data it is the same."""
+    """Write all non-ASCII characters as `\\u…` in JSON. The decoded data stays the same."""
     return _BEYOND_ASCII.sub(_json_escaped, text)
 
 
@@ -55,19 +55,19 @@ def _json_escaped(found: "re.Match[str]") -> str:
 
 
 def one_line(text: str, most: int = 100) -> str:
-    """The text in one line of at most so many characters."""
+    """The text in one line of at most `most` characters."""
     line = " ".join(clean(text).split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 def answer_words(answer: Answer) -> str:
-    """An answer as people read it, with what speaks against it and what is missing."""
+    """An answer as text, with its contradictions and gaps."""
     parts = [clean(output_words(answer.output)), *doubt_lines(answer)]
     return "\n".join(part for part in parts if part)
 
 
 def doubt_lines(answer: Answer) -> list[str]:
-    """What speaks against an answer, and what is missing from it."""
+    """The contradictions and gaps of an answer."""
     contradictions = [
         f"contradiction: {one_line(pair.first.text, 300)} ({', '.join(pair.first.tasks)}) | "
         f"{one_line(pair.second.text, 300)} ({', '.join(pair.second.tasks)})"
@@ -82,13 +82,13 @@ def doubt_lines(answer: Answer) -> list[str]:
 
 
 def _gap_words(task: str) -> str:
-    """What is missing: a task by its id, or what the supervisor itself should have done."""
+    """The name of what is missing: a task by its id, or the result of a system task."""
     known = {"@plan": "the plan", "@answer": "the answer"}
     return known.get(task.partition(":")[0]) or clean(task_name(task))
 
 
 def output_words(output: Any) -> str:
-    """An output: a text as it is, everything else as indented JSON, nothing as nothing."""
+    """An output as text: a string unchanged, None or `{}` as an empty string, everything else as indented JSON."""
     if output is None or output == {}:
         return ""
     if isinstance(output, str):
@@ -97,7 +97,7 @@ def output_words(output: Any) -> str:
 
 
 def outline(plan: Plan) -> str:
-    """A plan for reading: every task with its worker, what it needs, what makes it good."""
+    """A plan as text: each task with its worker, needs and acceptance criterion."""
     head = [f"Goal: {one_line(plan.goal, 500)}"] if plan.goal else []
     if plan.instruction:
         head.append(f"Answer: {one_line(plan.instruction, 500)}")
@@ -106,7 +106,7 @@ def outline(plan: Plan) -> str:
 
 
 def task_outline(tasks: Iterable[Task]) -> str:
-    """Tasks for reading, each with its worker, what it needs, what makes it good."""
+    """Tasks as text, each with its worker, needs and acceptance criterion."""
     return "\n".join("\n".join(_task_lines(task)) for task in tasks)
 
 
@@ -125,7 +125,7 @@ def _task_lines(task: Task) -> Iterable[str]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
-    """Columns side by side, as wide as they need to be; the last one gets what is left."""
+    """A table as text. Columns are as wide as their contents; the last one gets the rest of `width`."""
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(cell_width, column)) for column in columns[:-1]]
     left = max(20, width - sum(widths) - 2 * len(widths))
@@ -145,7 +145,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str
 
 
 def cell_width(text: str) -> int:
-    """How many columns of a terminal the text takes: some characters take two, some none."""
+    """The width of a text in terminal columns: some characters take two columns, some none."""
     if text.isascii():
         return len(text)
     return sum(
@@ -155,7 +155,7 @@ def cell_width(text: str) -> int:
 
 
 def cut_to(text: str, width: int, mark: str = "…") -> str:
-    """The text in at most so many columns of a terminal; where it was cut is marked."""
+    """Cut a text to at most `width` terminal columns; `mark` shows the cut."""
     if cell_width(text) <= width:
         return text
     left = max(width - cell_width(mark), 0)
@@ -169,17 +169,17 @@ def cut_to(text: str, width: int, mark: str = "…") -> str:
 
 
 def money_words(money: float | None) -> str:
-    """An amount with as many digits as it takes to see something; a dash for none, and for one that is unknown."""
+    """An amount of money, with more digits if it is small; a dash if it is zero or unknown."""
     if not money:
         return "–"
     return f"${money:.2f}" if money >= 0.1 else f"${money:.4f}"
 
 
 def clock_words(at: datetime) -> str:
-    """The time of day here."""
+    """The local time of day."""
     return at.astimezone().strftime("%H:%M:%S")
 
 
 def counted(number: int, noun: str) -> str:
-    """So many of these."""
+    """A number with its noun in singular or plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -23,7 +23,7 @@ from chargehand.presentation.svg_style import (
 )
 
 WIDTH, HEIGHT, STACK_HEIGHT, GAP, MARGIN = 184, 44, 56, 56, 16
-#: a notebook is no place for more; the dashboard shows all
+#: larger pictures are unwieldy in a notebook; the dashboard shows all tasks
 MOST_BOXES = 300
 #: most urgent first: a stack has the state of its most urgent task
 _URGENCY = (
@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"[A-Za-z]{0,3}[-_.]?\d+")
 
 
 class _Box(NamedTuple):
-    """What one rectangle stands for."""
+    """One rectangle: a task, or a stack of tasks."""
 
     tasks: list[Task]
     state: str
@@ -59,8 +59,7 @@ def plan_svg(
 ) -> str:
     """Draw the plan as a self-contained SVG. Fan-outs of a large plan are drawn as stacks.
 
-    `states` gives the state of tasks by id, as `TaskState` has them; a task that is not named waits. The critical path
-    is drawn bold.
+    `states` maps task ids to `TaskState` values; the default is waiting. The critical path is drawn bold.
     """
     known = {task: _state(state) for task, state in (states or {}).items()}
     on_path = set(critical_path)
@@ -135,7 +134,7 @@ def _left(vertex: Vertex) -> float:
 
 
 def _ways(routes: Iterable[Sequence[Vertex]]) -> str:
-    """Straight across columns, curved between them. What several lines share is drawn once."""
+    """The path data of lines: straight across columns, curved between them. Shared segments are drawn once."""
     ways: dict[tuple[int, int], str] = {}
     for route in routes:
         for before, vertex in pairwise(route):
@@ -203,7 +202,7 @@ def _stack(each: _Box, x: float, y: float) -> Iterator[str]:
 
 
 def _bar(each: _Box, x: float, y: float, width: float) -> Iterator[str]:
-    """The shares of the states."""
+    """A bar with the share of each state."""
     yield f'<rect x="{number(x)}" y="{number(y)}" width="{number(width)}" height="5" style="fill:var(--line)"/>'
     for state in ("done", "failed", "running", "retrying", "needs you", "ready"):
         share = width * each.counts.get(state, 0) / len(each.tasks)
@@ -217,12 +216,12 @@ def _bar(each: _Box, x: float, y: float, width: float) -> Iterator[str]:
 
 
 def _name(task: Task) -> str:
-    """The id, and what the task is about if the id is only a number."""
+    """The id of a task; if the id is only a number, with the description."""
     return f"{task.id}  {task.description}" if _NUMBER.fullmatch(task.id) else task.id
 
 
 def _stack_name(tasks: Sequence[Task]) -> str:
-    """What the ids begin with, if that says something; else the worker."""
+    """The common prefix of the ids, if it is long enough; otherwise the worker."""
     common = tasks[0].id
     for task in tasks:
         while not task.id.startswith(common):

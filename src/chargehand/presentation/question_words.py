@@ -1,4 +1,4 @@
-"""A question as people read it, and what a typed line answers."""
+"""Formats questions as text, and interprets typed answers."""
 
 import re
 from collections.abc import Iterator
@@ -12,30 +12,30 @@ from chargehand.facts.outcome import Question
 from chargehand.presentation.plain_text import clean, counted, one_line, outline, task_outline
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, HOW_TO_ANSWER, REJECT, PlanProposal
 
-#: what a plan is answered with, in one key or word
+#: short answers to a question about a plan
 _PLAN_ANSWERS = {"y": APPROVE, "yes": APPROVE, "n": REJECT, "no": REJECT}
-#: what a question is about that asks whether a tool may be called
+#: `Question.about` of the approval of a tool call
 ABOUT_APPROVAL = "approval"
-#: lines of the evidence of a question; a plan is shown whole
+#: most lines of the evidence of a question; a plan is shown whole
 MOST_LINES = 40
-#: characters of one of these lines: a longer one goes on in the next
+#: most characters of such a line; longer lines are wrapped
 LONGEST_LINE = 200
-#: characters of a choice
+#: most characters of a choice
 LONGEST_CHOICE = 1_000
-#: digits of the number of a choice
+#: most digits of the number of a choice
 MOST_DIGITS = 6
 
-#: a line of JSON as far as the next line break in one of its texts, unless nothing follows that
+#: a part of a JSON line, up to and including an escaped line break in a string; one at the end does not split
 _TEXT_LINE = re.compile(r"(?:(?!\\n)(?:\\.|[^\\]))*(?:\\n(?:\",?$)?|$)")
 
 
 def answer_in(question: Question, line: str) -> str | None:
-    """What a typed line answers: a choice, a choice by its number, or any text that the question accepts.
+    """The answer that a typed line means: a choice, a choice by number, or another accepted text; otherwise None.
 
-    A choice in its own words goes before the number of another.
+    The text of a choice takes precedence over the number of another choice.
     """
     if not line:
-        return question.default  # None: it must be said
+        return question.default  # None if there is no default
     if question.about == ABOUT_PLAN and line.lower() in _PLAN_ANSWERS:
         return _PLAN_ANSWERS[line.lower()]
     meant = question.as_spelled(line)
@@ -46,7 +46,7 @@ def answer_in(question: Question, line: str) -> str | None:
 
 
 def objection_to(question: Question, line: str) -> str:
-    """Why a typed line is no answer, and what is one."""
+    """Why a typed line is not a valid answer, and what to type instead."""
     if not question.choices:
         return "an empty line is not an answer; type some text"
     ways = "a number or one of the words" if question.is_numbered else "one of the choices"
@@ -56,9 +56,9 @@ def objection_to(question: Question, line: str) -> str:
 def question_lines(
     question: Question, *, has_enter: bool = False, has_editor: bool = False
 ) -> Iterator[str]:
-    """A question for reading: the text, what it is about, its choices by number.
+    """A question as lines: the text, the evidence, the numbered choices.
 
-    `has_enter`, `has_editor`: whether it is answered right below, and whether `e` opens an editor there.
+    `has_enter`: the answer is typed right below. `has_editor`: `e` opens an editor there.
     """
     yield f"? {asked_text(question)}"
     evidence = evidence_lines(question)
@@ -69,14 +69,14 @@ def question_lines(
 
 
 def asked_text(question: Question) -> str:
-    """What is asked. Of a plan, how it is answered stands among the choices."""
+    """The text of a question, without `HOW_TO_ANSWER`: for a plan, the choices say it."""
     return clean(question.text.removesuffix(HOW_TO_ANSWER)).strip()
 
 
 def choice_lines(question: Question, *, has_enter: bool) -> list[str]:
-    """How a question can be answered: choices by number, and what else.
+    """The possible answers to a question: numbered choices, and others.
 
-    `has_enter`: whether the Enter key alone takes the default here.
+    `has_enter`: the Enter key alone gives the default.
     """
     if question.about == ABOUT_PLAN:
         return ["y  carry it out", "n  reject it", "or say what should be different"]
@@ -96,9 +96,9 @@ def choice_lines(question: Question, *, has_enter: bool) -> list[str]:
 
 
 def evidence_lines(question: Question) -> list[str]:
-    """What a question is about: a plan as an outline, a tool call with its arguments, all else as indented JSON.
+    """The evidence of a question: a plan as an outline, a tool call with its arguments, otherwise indented JSON.
 
-    A question about the budget says it all in its text.
+    Empty for a question about the budget, whose text is sufficient.
     """
     if question.about == ABOUT_BUDGET:
         return []
@@ -113,23 +113,23 @@ def evidence_lines(question: Question) -> list[str]:
 
 
 def _first_lines(lines: list[str], most: int, to_see_all: str) -> list[str]:
-    """At most so many lines; that there are more is said, and what shows them."""
+    """At most `most` lines; the last one counts the others and says how to see them."""
     if len(lines) <= most:
         return lines
     return [*lines[: most - 1], f"… {len(lines) - most + 1} more lines; {to_see_all}"]
 
 
 def _all_words(question: Question, *, has_editor: bool) -> str:
-    """What shows all of the evidence."""
+    """How to see all of the evidence."""
     if has_editor and question.about == ABOUT_APPROVAL:
         return "e shows all"
     return f"to see all: chargehand show {question.id.partition(':')[0]} --json"
 
 
 def _call_lines(call: dict[str, Any]) -> list[str]:
-    """The tool, then its arguments; those that are no JSON as they are.
+    """A tool call: the tool, then its arguments; arguments that are not JSON are shown as a string.
 
-    Short arguments come first: behind a long text, nobody would look for the recipient of a mail.
+    Short arguments come first: after a long text, the recipient of a mail would be overlooked.
     """
     given = call.get("arguments")
     with suppress(msgspec.DecodeError):
@@ -145,7 +145,7 @@ def _json_lines(shown: Any) -> list[str]:
 
 
 def _rows_of(line: str) -> Iterator[str]:
-    """A line of JSON in rows that can be read: a new one for each line of a text, further in than the first."""
+    """Split a line of JSON into readable rows, at line breaks in strings; all rows but the first are indented."""
     rows = [
         piece[start : start + LONGEST_LINE]
         for piece in _TEXT_LINE.findall(line)
@@ -158,7 +158,7 @@ def _rows_of(line: str) -> Iterator[str]:
 def _proposal_lines(proposal: PlanProposal) -> Iterator[str]:
     if proposal.reason:
         yield f"because {one_line(proposal.reason, 500)}"
-    if proposal.is_change:  # it has no goal of its own
+    if proposal.is_change:  # a change has no goal of its own
         if added := proposal.plan.tasks:
             yield f"{counted(len(added), 'new task')}:"
             yield from task_outline(added).splitlines()

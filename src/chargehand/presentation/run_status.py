@@ -1,4 +1,4 @@
-"""How runs stand: their status in a word, also of runs that no process leads or that cannot be read."""
+"""The status of a run in one word, including runs without a leader and unreadable runs."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
@@ -16,36 +16,36 @@ from chargehand.journal.base import Head, Process
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 
-#: ids of runs that are tasks of others begin so
+#: prefix of the ids of nested runs
 NESTED = "n"
 BELOW = " › "
-#: the status of a run that is there and cannot be read
+#: status of a run that exists but cannot be read
 UNREADABLE = "unreadable"
-#: the status of a run that waits for a supervisor to start it
+#: status of a run that waits for a server to start it
 SUBMITTED = RunState.SUBMITTED.value
-#: the status of a run that goes on once a person has answered, whether a process leads it or not
+#: status of a run that waits for a person's answer, whether a process leads it or not
 WAITING = RunState.WAITING.value
-#: the status of a run that no process leads
+#: status of an unfinished run that no process leads
 INTERRUPTED = "interrupted"
 T = TypeVar("T")
 
 
 def status_words(status: str) -> str:
-    """A status for reading."""
+    """A status in words."""
     return "waits for an answer" if status == WAITING else status
 
 
 def status_of(result: RunResult) -> str:
-    """How a run stands; one that has work to do and that no living process leads is interrupted."""
+    """The status of a run. A run with work to do but without a living leader is `interrupted`."""
     if result.parked and not isinstance(result.status, RunStatus):
         return "parked"
     if result.approach is Approach.POOL and result.answered and not result.questions:
-        return RunState.RUNNING.value  # all is answered, and the next worker takes it up
+        return RunState.RUNNING.value  # all is answered, and the next worker continues it
     return INTERRUPTED if result.is_interrupted else result.status.value
 
 
 def answered_words(result: RunResult, question: str) -> str:
-    """How a run goes on in which this question was answered and nobody has taken in the answer."""
+    """How a run continues after this question was answered, if no process has read the answer yet."""
     if result.approach is not Approach.POOL:
         return "it continues when a process leads the run"
     asking = next(
@@ -58,21 +58,21 @@ def answered_words(result: RunResult, question: str) -> str:
 
 
 def process_words(process: Process) -> str:
-    """Which process it is, as a person finds it."""
+    """A process in words: its pid and host."""
     return f"process {process.pid} on {process.host}"
 
 
 def is_nested(head: Head) -> bool:
-    """Whether this run is a task of another."""
+    """Whether this run is nested, as a task of another run."""
     return head.stream.startswith(NESTED)
 
 
 async def looked_at(
     heads: Iterable[Head], look: Callable[[Head], Awaitable[T]]
 ) -> list[tuple[Head, T | ChargehandError]]:
-    """What looking at each of these runs shows; of one that cannot be read, why.
+    """Call `look` for each run; for a run that cannot be read, the error takes the place of the result.
 
-    One that retention deletes meanwhile is left out.
+    Runs that retention deletes meanwhile are left out.
     """
     found: list[tuple[Head, T | ChargehandError]] = []
     for head in heads:
@@ -86,7 +86,7 @@ async def looked_at(
 
 
 def nested_in(boss: Supervisor, above: str = "") -> Iterator[tuple[str, Supervisor]]:
-    """The supervisors on its roster, and on theirs, each with the path that leads to it."""
+    """All supervisors nested in this one, at any depth, each with its path."""
     for member in boss.roster:
         if isinstance(member, Supervisor):
             path = f"{above}{member.name}{BELOW}"

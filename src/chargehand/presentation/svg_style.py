@@ -1,6 +1,6 @@
-"""The look of SVG pictures: colours and icons of states, light and dark, and text that fits.
+"""Building blocks of SVG pictures: colours and icons of states, in light and dark, and text that fits.
 
-A picture needs nothing from outside. It follows the reader's colour scheme, and every text in it is escaped.
+A picture is self-contained and follows the reader's colour scheme. All text in it is escaped.
 """
 
 import unicodedata
@@ -22,7 +22,7 @@ DARK = {
     "done-ink": "#B4E3CB", "needs": "#FF8A33", "on-needs": "#17191C", "ready": "#868E97", "waiting": "#4C535B",
     "on-solid": "#0E1113",
 }  # fmt: skip
-#: state → fill, border, text; finished work is pale, live work solid, future work dashed
+#: state → colours of fill, border and text; finished tasks are pale, active ones solid, waiting ones dashed
 BOXES = {
     "waiting": ("panel", "waiting", "ink2"),
     "ready": ("panel", "ready", "ink"),
@@ -34,7 +34,7 @@ BOXES = {
     "skipped": ("bg", "line", "ink3"),
     "cancelled": ("bg", "line", "ink3"),
 }
-#: state → the path of its icon, in a square of ±5
+#: state → path of its icon, in a square of ±5
 _ICONS = {
     "ready": "M4 0A4 4 0 1 1 -4 0A4 4 0 1 1 4 0",
     "waiting": "M4 0A4 4 0 1 1 -4 0A4 4 0 1 1 4 0",
@@ -47,12 +47,12 @@ _ICONS = {
     "cancelled": "M4 0A4 4 0 1 1 -4 0A4 4 0 1 1 4 0M-2.8 2.8L2.8 -2.8",
 }
 _FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
-#: of a 12.5 px system font, a little generous
+#: widths of character classes as a share of the font size: measured for a 12.5 px system font, rounded up
 _NARROW, _USUAL, _BROAD, _DOUBLE = 0.33, 0.57, 0.8, 1.05
 
 
 def svg(width: float, height: float, label: str, parts: Iterable[str]) -> str:
-    """A whole picture. Its styles are bound to its class, so that a page that it stands in stays as it is."""
+    """A complete picture. Its styles are bound to its class, so that they do not affect the surrounding page."""
     light = ";".join(f"--{name}:{colour}" for name, colour in LIGHT.items())
     dark = ";".join(f"--{name}:{colour}" for name, colour in DARK.items())
     style = (
@@ -70,7 +70,7 @@ def svg(width: float, height: float, label: str, parts: Iterable[str]) -> str:
 def box(
     x: float, y: float, width: float, height: float, state: str, *, is_critical: bool = False
 ) -> str:
-    """A task's rectangle. The critical path is ink: a bold outline."""
+    """The rectangle of a task. On the critical path, it has a bold outline in the colour `ink`."""
     fill, border, _ = BOXES[state]
     stroke, weight = ("ink", 2.25) if is_critical else (border, 1.25)
     style = f"fill:var(--{fill})"
@@ -103,7 +103,7 @@ def text(
     is_bold: bool = False,
     anchor: str = "",
 ) -> str:
-    """Words at their baseline; an `anchor` of "end" or "middle" places their end or middle there."""
+    """Text at its baseline. `x` is the start of the text, or its `anchor`: "end" or "middle"."""
     more = f' text-anchor="{anchor}"' if anchor else ""
     weight = ";font-weight:600" if is_bold else ""
     return (
@@ -113,12 +113,12 @@ def text(
 
 
 def escaped(words: str) -> str:
-    """Text for XML: nothing in it is markup, and nothing rearranges or hides what is read."""
+    """Escape text for XML, including characters that would rearrange or hide text."""
     return escape(clean(words).replace("\ufffe", "\ufffd").replace("\uffff", "\ufffd"))
 
 
 def fitted(words: str, room: float, size: float = 11, *, is_bold: bool = False) -> str:
-    """The words in one line of about this width, cut with an ellipsis."""
+    """The words in one line of about `room` pixels, cut with an ellipsis."""
     size *= 1.17 if is_bold else 1
     line = " ".join(clean(words).split())
     if text_width(line, size) <= room:
@@ -132,7 +132,7 @@ def fitted(words: str, room: float, size: float = 11, *, is_bold: bool = False) 
 
 
 def text_width(words: str, size: float = 11) -> float:
-    """About as wide as a system font sets it."""
+    """The approximate width of a text in a system font, in pixels."""
     return size * sum(map(_share, words))
 
 
@@ -156,5 +156,5 @@ def duration_words(length: timedelta | float) -> str:
 
 
 def number(value: float) -> str:
-    """A number as short as it can be."""
+    """A number with at most one decimal, without trailing zeros."""
     return f"{value:.1f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""A run over time as an SVG: how much went on in parallel, and a lane per worker."""
+"""The timeline of a run as an SVG: the number of parallel attempts, and a lane per worker."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -20,9 +20,9 @@ from chargehand.presentation.svg_style import (
 
 WIDTH, GUTTER, RIGHT, AXIS, STRIP, ROW, BAR, LANE_GAP = 920, 132, 16, 24, 36, 22, 17, 7
 TOP = AXIS + STRIP + 8
-#: a notebook is no place for more; the dashboard shows all
+#: larger pictures are unwieldy in a notebook; the dashboard shows all rows
 MOST_ROWS = 60
-#: idle stretches longer than this share of a run are collapsed, each to so many pixels
+#: idle stretches longer than this share of a run are collapsed, each to this many pixels
 _IDLE_SHARE, _IDLE_WIDTH = 0.1, 28
 _STATES = {
     "done": "done",
@@ -38,10 +38,10 @@ _SECONDS = (
 
 
 def timeline_svg(trace: Trace) -> str:
-    """Draw the run of a trace as a self-contained SVG.
+    """Draw a trace as a self-contained SVG, with a lane per worker.
 
-    A lane per worker; a thin line is the wait for a worker, notches are the time that tools took, and the critical path
-    has a bold outline. Long idle stretches are collapsed.
+    A thin line is the wait for a worker, a notch is a tool call, and a bold outline marks the critical path. Long idle
+    stretches are collapsed.
     """
     attempts = sorted(trace.attempts, key=lambda each: each.began_at)
     if not attempts:
@@ -67,7 +67,7 @@ def timeline_svg(trace: Trace) -> str:
 
 
 class _TimeAxis:
-    """Time to pixels, with idle stretches collapsed."""
+    """Maps time to pixels, with idle stretches collapsed."""
 
     def __init__(self, trace: Trace, attempts: Sequence[AttemptSpan]) -> None:
         known = [each.ended_at or each.began_at for each in attempts]
@@ -145,7 +145,7 @@ def _tick_words(seconds: float) -> str:
 
 
 def _by_worker(attempts: Sequence[AttemptSpan]) -> dict[str, list[AttemptSpan]]:
-    """The supervisor's own work first, then workers in the order of their first attempt."""
+    """Attempts by worker: system tasks first, then workers in the order of their first attempt."""
     lanes: dict[str, list[AttemptSpan]] = {"": []}
     for each in attempts:
         lanes.setdefault("" if each.is_system_task else each.worker, []).append(each)
@@ -153,7 +153,7 @@ def _by_worker(attempts: Sequence[AttemptSpan]) -> dict[str, list[AttemptSpan]]:
 
 
 def _rows(spans: Sequence[AttemptSpan], axis: _TimeAxis) -> list[list[AttemptSpan]]:
-    """As few rows as keep attempts apart."""
+    """Place attempts in as few rows as possible without overlaps."""
     rows: list[list[AttemptSpan]] = []
     for each in spans:
         for row in rows:
@@ -168,7 +168,7 @@ def _rows(spans: Sequence[AttemptSpan], axis: _TimeAxis) -> list[list[AttemptSpa
 def _cut(
     lanes: list[tuple[str, list[list[AttemptSpan]]]],
 ) -> tuple[list[tuple[str, list[list[AttemptSpan]]]], int]:
-    """Lanes with `MOST_ROWS` rows at most, and how many rows are left out."""
+    """The lanes, with at most `MOST_ROWS` rows in total, and the number of rows left out."""
     shown: list[tuple[str, list[list[AttemptSpan]]]] = []
     room = MOST_ROWS
     for name, rows in lanes:
@@ -180,7 +180,7 @@ def _cut(
 
 
 def _strip(attempts: Sequence[AttemptSpan], axis: _TimeAxis) -> Iterator[str]:
-    """How many attempts were at work, as a filled line of steps."""
+    """The number of parallel attempts over time, as a filled step line."""
     changes = sorted(
         change
         for each in attempts
@@ -216,7 +216,7 @@ def _lane(
         last = -1.0
         for each in row:
             x, end = axis.x(each.began_at), axis.x(each.ended_at or axis.end)
-            # Bars that fall on one pixel are one bar, unless one of them matters more.
+            # Bars on the same pixel are drawn once, except attempts that did not end as done.
             if end - last < 0.8 and each.ending == "done":
                 continue
             last = max(end, x + 1.5)

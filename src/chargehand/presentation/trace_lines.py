@@ -1,4 +1,4 @@
-"""A trace as lines of text: a timeline of its tasks, and the tree of everything that happened."""
+"""A trace as lines of text: a timeline of its tasks, and a tree of everything that happened."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -26,11 +26,11 @@ from chargehand.presentation.plain_text import (
     one_line,
 )
 
-#: rows of a timeline; of more tasks, those on the critical path and the longest are shown
+#: most rows of a timeline: first the tasks on the critical path, then the longest
 MOST_ROWS = 40
-#: attempts of items that are shown of one task; those that failed are shown in any case
+#: most attempts at items that are shown per task; failed ones are always shown
 MOST_ITEMS = 5
-#: seconds of waiting from which on it is told
+#: shorter waits are not shown; in seconds
 LEAST_WAIT = 0.1
 ON_PATH, WORKED, WAITED = "█", "▒", "·"
 
@@ -52,7 +52,7 @@ class _Row(Struct):
     task: str
     worker: str
     stretches: list[tuple[datetime, datetime]]
-    #: when it could have begun
+    #: when the task became ready
     ready_at: datetime
     usage: Usage
     ending: str
@@ -65,9 +65,9 @@ class _Row(Struct):
 def timeline_lines(
     trace: Trace, width: int, marks: Mapping[str, tuple[str, str]] = MappingProxyType({})
 ) -> list[Line]:
-    """One row for each task: when it waited for a slot, when it was worked on, how long it took.
+    """One row per task: when it waited for a slot, when it was running, and how long it took.
 
-    `marks` are the icons and styles of tasks; without one, a row has that of the last attempt.
+    `marks` are icons and styles by task; the default is the icon of the last attempt's outcome.
     """
     if trace.began_at is None or not trace.attempts:
         return []
@@ -122,11 +122,11 @@ def _rows(trace: Trace, end: datetime) -> list[_Row]:
 
 
 def _row_of(task: str) -> str:
-    """The task whose row shows an attempt: a task's row has its items and their listing; all planning has one."""
+    """The task whose row shows an attempt: items and their listing belong to their task; all planning has one row."""
     if task.startswith(f"{ITEMS}:"):
         return task.removeprefix(f"{ITEMS}:")
     if task.startswith(f"{PLAN}:"):
-        return PLAN  # a group plans each of its turns: one row for all of that
+        return PLAN  # a group plans each turn
     item = item_of(task)
     return item[0] if item is not None and not is_system_task(task) else task
 
@@ -148,7 +148,7 @@ def _bar(row: _Row, began: datetime, whole: timedelta, columns: int, *, is_criti
 
 
 def tree_lines(trace: Trace, *, content: bool = True) -> Iterator[Line]:
-    """The run as a tree: tasks in the order of their starts, their attempts and calls, runs below them."""
+    """The run as a tree: attempts in the order of their starts, with their steps and nested runs."""
     status = trace.status or "not ended"
     style = "done" if status == "succeeded" else "running" if not trace.status else "failed"
     request = f": {one_line(trace.request, 300)}" if content else ""
@@ -173,7 +173,7 @@ def _failures(trace: Trace) -> str:
 
 
 def _nodes(trace: Trace, *, content: bool) -> Iterator[tuple[Line, list[Line]]]:
-    """What hangs below a run: attempts, questions, changes of the plan; each with what is below it."""
+    """The branches below a run, each with its lines: attempts, questions, plan changes, skipped tasks."""
     children = {child.task: child for child in trace.children}
     events: list[tuple[datetime, int, Line, list[Line]]] = []
     for span in _chosen(trace.attempts):
@@ -221,7 +221,7 @@ def _changed(version: int, reason: str, *, content: bool) -> Line:
 
 
 def _chosen(attempts: Sequence[AttemptSpan]) -> Iterator[AttemptSpan]:
-    """The attempts, without most of those that did one of many items."""
+    """The attempts to show: of the items of a task, the first few and those that did not succeed."""
     seen: dict[str, int] = {}
     for span in attempts:
         item = item_of(span.task)
@@ -236,7 +236,7 @@ def _chosen(attempts: Sequence[AttemptSpan]) -> Iterator[AttemptSpan]:
 def _left_out(
     attempts: Sequence[AttemptSpan], place: int
 ) -> Iterator[tuple[datetime, int, Line, list[Line]]]:
-    """By task with `for_each`: how many of its items are not shown, right behind those that are."""
+    """A line per task with `for_each` that counts its hidden attempts, placed after the shown ones."""
     count: dict[str, int] = {}
     began: dict[str, datetime] = {}
     for sign, spans in ((1, attempts), (-1, _chosen(attempts))):
@@ -275,7 +275,7 @@ def _attempt(span: AttemptSpan, *, content: bool) -> Line:
 
 
 def _worker(span: AttemptSpan) -> str:
-    """Who did it; of what the supervisor does for a task of the plan, what that is."""
+    """The worker of an attempt; for an attempt that combines the results of items, what the supervisor does."""
     if not is_system_task(span.worker):
         return one_line(span.worker, 40)
     return SUPERVISOR if span.is_system_task else "puts the results of its items together"
@@ -301,7 +301,7 @@ def _step(step: StepSpan, *, content: bool) -> Iterable[StyledText]:
 
 
 def step_time(step: StepSpan) -> str:
-    """How long a call took, how long it waited for its provider before, and how often it was sent."""
+    """The duration of a call without its wait for the provider, that wait, and how often the call was sent."""
     if step.ended_at is None:
         return "no end"
     length, waited = step.ended_at - step.began_at, timedelta(seconds=step.waited)
@@ -313,7 +313,7 @@ def step_time(step: StepSpan) -> str:
 
 
 def _exchange(step: StepSpan) -> str:
-    """What a call was given and what came back, in a few words."""
+    """The input and output of a call, shortened."""
     back = step.value
     if step.kind is StepKind.MODEL and isinstance(back, dict):
         parts = back.get("parts") or []

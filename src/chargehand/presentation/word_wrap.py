@@ -1,20 +1,20 @@
-"""Lines that fit a terminal: broken between words, as people read them."""
+"""Wraps text between words to fit a terminal."""
 
 import re
 from typing import NamedTuple
 
 from chargehand.presentation.plain_text import cell_width
 
-#: what stays in one piece where it is broken: a word, or a command that people copy whole
+#: never broken: a word, or a command that people copy
 _PIECE = re.compile(r"(?<!\S)chargehand [a-z]+ \S.*|\S+")
-#: what later lines stand below: the lines of a tree, then a time or an icon
+#: the start of a line that sets the indent of its later rows: tree lines, then a time or an icon
 _LEAD = re.compile(r"(?P<tree>[\s│├└─]*)(?P<mark>\d\d:\d\d:\d\d  |[✓✗↻▲·–◐◌○⊘▌?] +)?")
 _TREE = str.maketrans({"├": "│", "└": " ", "─": " "})
 _STREAMED = re.compile(r"\n|[^\S\n]+|\S+")
 
 
 class Row(NamedTuple):
-    """One row of a line: what stands before it, and from where to where it reaches."""
+    """One row of a line: its indent, and its start and end in the text."""
 
     indent: str
     start: int
@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
 
 def rows_of(text: str, width: int, hang: int = 0) -> list[Row]:
-    """Where a line is broken so that no row is wider, unless a single word is."""
+    """Split a line into rows that fit; a single long word may exceed the width."""
     if cell_width(text) <= width:
         return [Row("", 0, len(text))]
     lead = _LEAD.match(text)
@@ -44,9 +44,9 @@ def rows_of(text: str, width: int, hang: int = 0) -> list[Row]:
 
 
 def wrapped(text: str, width: int, hang: int = 0) -> str:
-    """The text with every line broken between words so that it fits; 0: as it is.
+    """Wrap each line of a text between words. With `width` 0, the text is unchanged.
 
-    With `hang`, later rows of a line begin at this column.
+    `hang` is the indent of the later rows of a line.
     """
     if not width:
         return text
@@ -58,7 +58,7 @@ def wrapped(text: str, width: int, hang: int = 0) -> str:
 
 
 class StreamedWrap:
-    """Breaks a text between words while it grows; the word that is not whole yet is held back."""
+    """Wraps a text while it is streamed; holds back the last word until it is complete."""
 
     def __init__(self) -> None:
         self._column = 0
@@ -66,7 +66,7 @@ class StreamedWrap:
         self._word = ""
 
     def add(self, text: str, width: int) -> str:
-        """What can be written now."""
+        """Add a piece of text, and return what can be written now."""
         written = ""
         for piece in _STREAMED.findall(text):
             if not piece.isspace():

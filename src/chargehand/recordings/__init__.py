@@ -1,4 +1,4 @@
-"""Recordings of runs: write one to a file, replay it without a model, compare two, copy runs elsewhere."""
+"""Recordings of runs: save a run to a file, replay it without a model, compare two runs, copy runs."""
 
 from chargehand.decisions.replay import Difference
 from chargehand.recordings.archive_replay import ReplayedRun, ReplayReport, replay

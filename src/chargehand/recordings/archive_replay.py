@@ -1,4 +1,4 @@
-"""Replays an archive: every decision of its runs is computed again, without a model, a tool or a network."""
+"""Replays an archive: recomputes every decision of its runs, without a model, a tool or a network."""
 
 import asyncio
 
@@ -19,29 +19,29 @@ class ReplayedRun(Struct, frozen=True, kw_only=True):
     """The result of replaying one run."""
 
     run: str
-    #: how it ended; empty: it has not ended
+    #: the final status; empty if the run has not ended
     status: str
     events: int
-    #: events that were computed again and are the same
+    #: number of events that were recomputed and are the same
     decisions: int
-    #: starts of attempts that the schedule offers again, and timers that it sets again
+    #: number of attempt starts and timers that the schedule produced again
     checked: int
-    #: events that came from outside, by kind: they were taken as recorded
+    #: number of events that are inputs and were taken as recorded, by kind
     inputs: dict[str, int]
-    #: of all recorded events
+    #: hash of all recorded events
     hash: str
-    #: of the events as they were computed again
+    #: hash of the recomputed events
     recomputed: str
-    #: the first event that came out otherwise
+    #: the first difference from the recorded events
     difference: Difference | None = None
 
 
 class ReplayReport(Struct, frozen=True, kw_only=True):
     """The result of replaying a run and the runs nested in it."""
 
-    #: the run that was asked for comes first
+    #: the replayed run first, then the runs nested in it
     runs: tuple[ReplayedRun, ...]
-    #: as it comes out today; None if a decision differs, or the recording has no content
+    #: the recomputed answer; None if a decision differs or the recording has no content
     answer: Answer | None
 
     @property
@@ -51,9 +51,9 @@ class ReplayReport(Struct, frozen=True, kw_only=True):
 
 
 async def replay(archive: RunArchive, retry: RetryPolicy | None = None) -> ReplayReport:
-    """Recompute every decision of a recorded run and compare it; uses no model, tool or network.
+    """Recompute every decision of a recorded run and compare it with the recorded one. Needs no model, tool or network.
 
-    `retry` is the policy of the supervisor that led it, for runs from before it was recorded.
+    `retry` is the retry policy of the supervisor that led the run, for old runs whose events do not contain it.
     """
     found = [replay_run(archive, run, retry) for run in archive.runs]
     answer = None
@@ -66,9 +66,9 @@ async def replay(archive: RunArchive, retry: RetryPolicy | None = None) -> Repla
 def replay_run(
     archive: RunArchive, run: str, retry: RetryPolicy | None = None
 ) -> tuple[ReplayedRun, LiveRun]:
-    """Replay one run of an archive; also the run as the decisions of today have it.
+    """Replay one run of an archive. Returns the report, and the recomputed run.
 
-    `retry` is the policy of the supervisor that led it, where its events do not say so.
+    `retry` is the retry policy of the supervisor that led the run, if its events do not contain it.
     """
     recordable = _whole if archive.has_content else without_content
     replay = RunReplay(run, retry, recordable)
@@ -81,7 +81,7 @@ def replay_run(
             raise impossible(run, row.seq, event, error) from error
         if difference is not None:
             break
-        # Over the decisions as they were computed just now, not over the stored bytes.
+        # The hash covers the decisions as recomputed, not the stored bytes.
         decided = None if replay.decision is None else recordable(replay.decision)
         payload = row.payload if decided is None else encode(decided)
         start = header_start(run, row.author)

@@ -1,7 +1,6 @@
-"""Leaves texts and values out of recorded events, and keeps their structure, times and costs.
+"""Removes texts and values from recorded events, and keeps their structure, times and costs.
 
-What is kept is listed here by name. Whatever is not is left out: a field that is added later is content
-until somebody says otherwise.
+This is an allowlist: a field that is not named here is content and is removed.
 """
 
 import re
@@ -25,9 +24,9 @@ from chargehand.facts.failure_policy import (
 )
 from chargehand.facts.value import canonical, digest_of
 
-#: what stands where a text was
+#: replaces a removed text
 LEFT_OUT = "(left out)"
-#: fields whose texts are names, kinds, lengths of time and instants
+#: fields whose texts are kept: names, kinds, durations and timestamps
 # fmt: off
 _KEPT = frozenset({
     "active", "approach", "at", "avoid", "cap", "cause", "crew", "deadline", "deadline_at",
@@ -37,7 +36,7 @@ _KEPT = frozenset({
     "skill", "status", "steps", "strategy", "task", "then", "timeout", "version", "worker",
 })
 # fmt: on
-#: fields that are records of ours, whose own fields are looked at one by one; any other is emptied
+#: fields that are records, whose fields are checked one by one; all other objects are emptied
 _RECORDS = frozenset(
     {
         "added",
@@ -53,16 +52,16 @@ _RECORDS = frozenset(
     }
     | {"tasks", "usage"}
 )
-#: the same, by name of a worker or of a class of errors
+#: fields that are records by name of a worker or an error class
 _BY_NAME = frozenset({"kinds", "paces", "policies"})
-#: fields that are left out altogether
+#: fields that are removed completely
 _DROPPED = frozenset({"earlier", "evidence", "members", "output", "source", "stack", "taint"})
-#: fields that decisions compare: a digest tells whether two were the same. Functions and models make up the
-#: names of steps and inputs as they go, so these are content, too
+#: fields that decisions compare, so they are replaced by digests. Names of steps and inputs are content, because
+#: functions and models invent them
 _COMPARED = frozenset({"args", "description", "name"})
-#: names of steps that are ours: a model call, a nested run, a call of a tool
+#: step names that chargehand gives: a model call, a nested run, a tool call
 _OUR_STEPS = re.compile(rf"{MODEL_CALL}|{NESTED}|tool [\w.-]{{1,64}}")
-#: words of ours, which decisions go by
+#: texts that chargehand writes and decisions depend on
 _WORDS = {
     "reason": frozenset({OVER_BUDGET, OUT_OF_TIME, CANCELLED}),
     "text": frozenset({TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP, STOP}),
@@ -73,7 +72,7 @@ _BEGINNINGS = {"reason": SILENT, "text": RAISE_TO}
 
 
 def without_content(event: Event) -> Event:
-    """The event without its texts and values. Doing it twice changes nothing more."""
+    """The event without its texts and values. Idempotent."""
     return decode(msgspec.json.encode(_fields(msgspec.json.decode(encode(event)))))
 
 
@@ -115,7 +114,7 @@ def _record(name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mark(value: Any) -> Any:
-    """What stands for something that is left out; the same for the same, and for itself."""
+    """The mark for a removed value: equal for equal values. The mark of a mark is the mark itself."""
     mark = f"{LEFT_OUT[:-1]} {digest_of(canonical(value))[:12]})"
     if isinstance(value, str):
         return value if _MARK.fullmatch(value) else mark
@@ -123,26 +122,26 @@ def _mark(value: Any) -> Any:
 
 
 def _mapped_over(task: dict[str, Any]) -> Any:
-    """The need that a task is mapped over: its id is kept, and a name of its own is left out."""
+    """The need that a task is mapped over: a task id is kept; an input name is replaced by its mark."""
     needs = [need for need in task.get("needs", ()) if isinstance(need, dict)]
     over = task["for_each"]
     return _mark(over) if any(over == need.get("name") for need in needs) else over
 
 
 def _for_each(over: Any) -> Any:
-    """What a task is mapped over: the name of a need, or as many items as there were."""
+    """What a task is mapped over: the name of a need, or a list or object whose values are removed."""
     if isinstance(over, list):
         return [LEFT_OUT] * len(over)
     return dict.fromkeys(over, LEFT_OUT) if isinstance(over, dict) else over
 
 
 def _question(given: dict[str, Any]) -> dict[str, Any]:
-    """A question; of those about failures and budgets, decisions go by the choices."""
+    """A question without its text. The choices of a question about a failure or a budget are kept for decisions."""
     names = ["id", "about", "patience"]
     if given.get("about") in (ABOUT_BUDGET, ABOUT_FAILURE):
         names += ["choices", "telling", "default"]
     if given.get("about") == ABOUT_BUDGET:
-        names.append("evidence")  # the cap, and what was spent
+        names.append("evidence")  # the cap and the amount spent
     kept = {name: given[name] for name in names if name in given}
     if "default" in given:
         kept.setdefault("default", LEFT_OUT)
@@ -150,6 +149,6 @@ def _question(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _about(given: dict[str, Any]) -> dict[str, Any]:
-    """What a step was given: only which run it led, if it led one."""
+    """The input of a step: only the id of the nested run is kept, if it has one."""
     data = given.get("json")
     return {"json": {"run": data["run"]}} if isinstance(data, dict) and "run" in data else {}

@@ -20,10 +20,10 @@ from chargehand.recordings.run_archive import (
 
 
 class CopiedRun(Struct, frozen=True, kw_only=True):
-    """A run that was copied, and how many of its events were new in the target; 0 if it was already there."""
+    """A copied run, with the number of its events that were new in the target: 0 if the run was already there."""
 
     run: str
-    #: of the run and the runs nested in it
+    #: number of events of the run and of the runs nested in it
     events: int
     new: int
 
@@ -38,9 +38,10 @@ async def copy(
 ) -> list[CopiedRun]:
     """Copy runs from one journal to another, with nested runs, boards and blobs; or import recordings.
 
-    Their events keep their numbers, authors and hashes. Copying twice changes nothing. Raises `NotLeading`
-    for a run that is led right now, `NotBegun` for one that was only submitted and `RunDiffers` for one that is
-    there with other events. An imported recording answers for the idempotency key of its run only with `trust`.
+    Events keep their numbers, authors and hashes. Copying a run twice changes nothing. Raises `NotLeading` if a process
+    leads the run, `NotBegun` if the run is submitted but not started, and `RunDiffers` if the target has a run with
+    the same id and other events. Only with `trust` does a request with the idempotency key of an imported run return
+    that run.
     """
     done = []
     async with AsyncExitStack() as stack:
@@ -68,10 +69,10 @@ async def _copy_run(run: str, here: Journal, there: Journal) -> tuple[RunArchive
         for name in open_runs:
             if name in archive.streams:
                 held[name] = await _hold(here, name)
-        if held:  # something may have been added before it was ours
+        if held:  # events may have been added before this process held the lease
             archive = await archive_of(here, run)
         if run in held and (reused := _reused(archive)):
-            await _copy_run(reused, here, there)  # it needs the results of that one to go on
+            await _copy_run(reused, here, there)  # the run needs its results to continue
         added = await store_archive(archive, there)
         for mail in await here.mail.unread():
             if mail.stream in archive.streams:

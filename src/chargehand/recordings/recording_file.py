@@ -1,11 +1,11 @@
-"""The file of a recording: a ZIP archive with a header, a list of events per stream, and the blobs.
+"""The file format of recordings: a ZIP archive with a header, the events of each stream, and the blobs.
 
-    recording.json     format, version, the runs in it, their numbers of events and hashes
-    streams/0.jsonl    one event a line, as it was stored, with its place in the hash chain
+    recording.json     format, version, and the runs with their numbers of events and hashes
+    streams/0.jsonl    one event per line, as stored, with its hash
     blobs/<digest>     values too large for an event
 
-Nothing in it is trusted: names, sizes, digests and the chain are checked before anything is used, and no
-name in it becomes a path.
+A file is not trusted: names, sizes, digests and the hash chain are checked before anything is used, and no name in the
+archive becomes a path.
 """
 
 import asyncio
@@ -51,22 +51,22 @@ from chargehand.recordings.run_archive import JournalLike, RunArchive, archive_o
 from chargehand.regular_file import refuse_special_file
 
 FORMAT = "chargehand recording"
-#: of the file; a reader refuses a higher one
+#: version of the file format; readers refuse a higher one
 FORMAT_VERSION = 1
-#: how the name of such a file ends
+#: suffix of the file name
 SUFFIX = ".chargehand"
 
 _HEADER = "recording.json"
 _NAMES = re.compile(r"recording\.json|streams/\d{1,6}\.jsonl|blobs/[0-9a-f]{32}")
-#: bytes that a recording may unpack to, unless the caller allows more
+#: default limit of the unpacked size, in bytes
 MAX_SIZE = 2**28
-#: bytes of the header, of one event; and how many members a file has
+#: limits: bytes of the header, bytes of one event, members of the archive
 _MOST_HEADER, _MOST_LINE, _MOST_MEMBERS = 2**26, 2**26, 200_000
-#: how members may be packed: these are unpacked piece by piece, whatever a member claims
+#: allowed compression types: these are unpacked piece by piece, whatever size a member claims
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: what unpacking a damaged member raises
+#: errors of unpacking a damaged member
 _UNPACKING = (zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, EOFError)
-#: all members have the same date, so that the same run gives the same file
+#: date of all members, so that the same run gives the same file
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -85,7 +85,7 @@ class _Header(Struct, frozen=True, kw_only=True):
     has_content: bool
     streams: list[_StreamHead]
     blobs: int
-    #: of each worker of the root: digests of its prompts, tools and settings, and its models
+    #: by worker of the root run: digests of its prompts, tools and settings, and its models
     workers: dict[str, dict[str, str]] = {}
 
 
@@ -97,7 +97,7 @@ class _Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int
     author: str
     hash: str
-    #: of the stored bytes, where the event is kept without its content
+    #: digest of the stored bytes, if the event is recorded without its content
     digest: str = ""
     event: Raw
 
@@ -115,9 +115,9 @@ async def record(
     content: bool = True,
     force: bool = False,
 ) -> RunArchive:
-    """Write a run, the runs nested in it, their boards and blobs to one file, atomically.
+    """Save a run, the runs nested in it, their boards and blobs to one file, atomically.
 
-    Without `content` it has no texts, values and blobs. An existing file is replaced only with `force`.
+    Without `content`, texts, values and blobs are left out. An existing file is replaced only with `force`.
     """
     target = checked_path(path, "the recording")
     async with journal_at(journal) as source:
@@ -129,9 +129,9 @@ async def record(
 async def load(
     run: str | os.PathLike[str], journal: JournalLike, *, max_size: int = MAX_SIZE
 ) -> RunArchive:
-    """Load a run with everything that belongs to it, from a recording or by its id from a journal.
+    """Load a run with its nested runs, boards and blobs, from a recording or by its id from a journal.
 
-    Raises `RecordingTooLarge` for a file that would unpack to more than `max_size` bytes.
+    Raises `RecordingTooLarge` for a recording that unpacks to more than `max_size` bytes.
     """
     if is_recording(run):
         return await asyncio.to_thread(read_recording, checked_path(run), max_size)
@@ -139,7 +139,7 @@ async def load(
         archive = await archive_of(source, os.fspath(run))
         if source is journal:
             return archive
-        # The journal is closed when this returns; what lies in blobs is brought along.
+        # The journal is closed on return, so the blobs are loaded now.
         kept = {digest: await source.blobs.get(digest) for digest in archive.blobs()}
 
     async def blob(digest: str) -> bytes:
@@ -159,7 +159,7 @@ async def _write_file(archive: RunArchive, path: Path, *, content: bool, force: 
         if force:
             part.replace(path)
         else:
-            os.link(part, path)  # fails if somebody has made it meanwhile
+            os.link(part, path)  # fails if the file was created meanwhile
     except FileExistsError:
         raise _exists(path) from None
     except OSError as error:
@@ -219,7 +219,7 @@ def _head_of(copy: StreamCopy) -> _StreamHead:
     keys = [
         (each.key.scope, each.key.name, each.key.digest, each.seq)
         for each in copy.keys
-        if each.key.name != IMPORTED  # it tells of the journal, and not of the run
+        if each.key.name != IMPORTED  # it belongs to the journal, not to the run
     ]
     last = copy.rows[-1].hash.hex() if copy.rows else ""
     return _StreamHead(copy.stream, len(copy.rows), last, keys)
@@ -247,7 +247,7 @@ def _line(row: StoredRow, *, content: bool) -> _Line:
 
 
 def is_recording(given: str | os.PathLike[str]) -> bool:
-    """Whether this is meant as the file of a recording, and not as the id of a run."""
+    """Whether this names a recording file, not the id of a run."""
     path = Path(given)
     try:
         return path.suffix == SUFFIX or (path.is_file() and zipfile.is_zipfile(path))
@@ -256,11 +256,10 @@ def is_recording(given: str | os.PathLike[str]) -> bool:
 
 
 def read_recording(path: Path, max_size: int = MAX_SIZE) -> RunArchive:
-    """The archive in this file. Blobs are read when they are asked for.
+    """Read a recording file and check it. Blobs are read on demand.
 
-    Raises `UsageError` for a file that is none, `RecordingTooLarge` for one that unpacks to more than
-    `max_size` bytes, `JournalVersion` for one of a newer version and `JournalDamaged` for one that is not as it
-    was written.
+    Raises `UsageError` if the file is not a recording, `RecordingTooLarge` if it unpacks to more than `max_size` bytes,
+    `JournalVersion` if its format is newer, and `JournalDamaged` if it is damaged.
     """
     with _opened(path, max_size) as file:
         head = _read_header(path, file)
@@ -297,9 +296,9 @@ def read_recording(path: Path, max_size: int = MAX_SIZE) -> RunArchive:
 
 
 def _refuse_strangers(path: Path, archive: RunArchive) -> None:
-    """Refuse streams that the recorded run does not lead to: they would be imported with it."""
+    """Refuse streams that do not belong to the recorded run: they would be imported with it."""
     related = {archive.root}
-    for run in archive.runs:  # nested runs stand behind those that they are nested in
+    for run in archive.runs:  # a nested run comes after its parent
         if run in related:
             related.update(all_runs_below(archive.events(run)))
     related |= {stream_of(board_of_run(run)) for run in related}
@@ -431,7 +430,7 @@ def _lines(path: Path, file: zipfile.ZipFile, name: str) -> Iterator[bytes]:
 
 
 def _chained_anew(path: Path, copy: StreamCopy, digests: list[bytes]) -> StreamCopy:
-    """Events without their content, checked by the digests of the whole ones, with a chain of their own."""
+    """Check a stream without content by the digests of its original events, and compute a new hash chain for it."""
     previous, own, rows = GENESIS, GENESIS, []
     for number, (row, digest) in enumerate(zip(copy.rows, digests, strict=True), 1):
         start = header_start(copy.stream, row.author)

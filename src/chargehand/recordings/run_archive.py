@@ -1,4 +1,4 @@
-"""A run with all that belongs to it: its nested runs, their boards, and the blobs that they name."""
+"""A run outside a journal, with its nested runs, their boards and their blobs."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -32,26 +32,26 @@ JournalLike: TypeAlias = str | os.PathLike[str] | Journal
 class RunArchive(Struct, frozen=True, kw_only=True):
     """A run and the runs nested in it, outside any journal."""
 
-    #: its id
+    #: id of the run
     root: str
-    #: by name: the run itself, the runs nested in it, and their boards
+    #: by name: the run, the runs nested in it, and their boards
     streams: dict[str, StreamCopy]
-    #: the bytes of a blob, by its digest
+    #: loads a blob by its digest
     blob: Callable[[str], Awaitable[bytes]]
-    #: whether texts, values and blobs are in it
+    #: whether the archive contains texts, values and blobs
     has_content: bool = True
-    #: the version of chargehand that recorded it
+    #: version of chargehand that recorded the run
     chargehand: str = ""
-    #: by stream: the hash of its last event when it was recorded; empty: as it is
+    #: hash of the last event of each stream when it was recorded; empty: the current hash
     hashes: dict[str, str] = {}
 
     @property
     def runs(self) -> list[str]:
-        """The ids of its runs, the root first."""
+        """The ids of all runs, the root first."""
         return [name for name in self.streams if not name.startswith(BOARD)]
 
     def events(self, run: str) -> Iterator[Event]:
-        """The events of one of its runs, in order."""
+        """The events of one run, in order."""
         return (decode(row.payload, row.version) for row in self.streams[run].rows)
 
     def hash(self, run: str) -> str:
@@ -60,7 +60,7 @@ class RunArchive(Struct, frozen=True, kw_only=True):
         return self.hashes.get(run) or (rows[-1].hash.hex() if rows else "")
 
     def refuse_without_content(self) -> "RunArchive":
-        """Return it unchanged. Raises `UsageError` if it lacks the content that a journal needs."""
+        """Return the archive. Raises `UsageError` if it lacks the content, which a journal needs."""
         if not self.has_content:
             raise UsageError(
                 f"the recording of run {self.root} was made with --no-content and is not a whole run; "
@@ -69,7 +69,7 @@ class RunArchive(Struct, frozen=True, kw_only=True):
         return self
 
     def imported(self) -> "RunArchive":
-        """A copy with its runs marked as imported: requests with their idempotency keys do not return them."""
+        """A copy whose runs are marked as imported: requests with their idempotency keys do not return them."""
         marked = {
             name: StreamCopy(name, copy.rows, [*copy.keys, _mark(copy)])
             for name, copy in self.streams.items()
@@ -78,7 +78,7 @@ class RunArchive(Struct, frozen=True, kw_only=True):
         return replace(self, streams={**self.streams, **marked})
 
     def blobs(self) -> list[str]:
-        """The digests of all blobs that its events refer to."""
+        """The digests of all blobs that the events refer to."""
         if not self.has_content:
             return []
         rows = (row for copy in self.streams.values() for row in copy.rows)
@@ -88,7 +88,7 @@ class RunArchive(Struct, frozen=True, kw_only=True):
 async def archive_of(journal: Journal, run: str) -> RunArchive:
     """Read a run, the runs nested in it and their boards.
 
-    Raises `UnknownRun` if it is not there, and `NotBegun` if it was only submitted.
+    Raises `UnknownRun` if the run does not exist, and `NotBegun` if it is submitted but not started.
     """
     try:
         streams = {run: await _copy_of(journal, run)}
@@ -100,13 +100,13 @@ async def archive_of(journal: Journal, run: str) -> RunArchive:
     waiting = [run]
     while waiting:
         each = waiting.pop(0)
-        with suppress(UnknownRun):  # nobody has written to it
+        with suppress(UnknownRun):  # nothing was written to the board
             board = stream_of(board_of_run(each))
             boards[board] = await _copy_of(journal, board)
         below = all_runs_below(decode(row.payload, row.version) for row in streams[each].rows)
         for child in below:
             if child not in streams:
-                with suppress(UnknownRun):  # it had no time to begin, or was forgotten since
+                with suppress(UnknownRun):  # it never started, or retention deleted it
                     streams[child] = await _copy_of(journal, child)
                     waiting.append(child)
     boards = {name: copy for name, copy in boards.items() if copy.rows}
@@ -114,7 +114,7 @@ async def archive_of(journal: Journal, run: str) -> RunArchive:
 
 
 def impossible(run: str, seq: int, event: Event, error: Exception) -> JournalDamaged:
-    """Why a recorded event cannot have happened: the decisions that it goes through raise an error."""
+    """The error for a recorded event that cannot have happened: applying it raised `error`."""
     return JournalDamaged(
         f"event {seq} of run {run}, {type(event).__name__}, cannot have happened after those before it "
         f"({type(error).__name__}: {error}); the recording was changed, or made by a faulty chargehand: record the "
@@ -132,10 +132,10 @@ async def _copy_of(journal: Journal, stream: str) -> StreamCopy:
 
 
 async def store_archive(archive: RunArchive, journal: Journal) -> dict[str, int]:
-    """Keep all of an archive in a journal; returns by stream how many events were new.
+    """Store an archive in a journal. Returns the number of new events by stream.
 
-    Blobs come first and the root last, so that a run that is there is whole. After an interruption, storing
-    it once more completes it.
+    Blobs are stored first and the root last, so that a stored root is complete. Storing again after an interruption
+    completes the archive.
     """
     for digest in archive.blobs():
         await journal.blobs.put(await archive.blob(digest))
@@ -146,7 +146,7 @@ async def store_archive(archive: RunArchive, journal: Journal) -> dict[str, int]
 
 
 async def result_in(archive: RunArchive, live_run: LiveRun) -> RunResult:
-    """The result of the archived run whose state this is; it outlives the journal that the archive is from."""
+    """The result of an archived run with this state. It stays usable after the journal of the archive is closed."""
     journal = MemoryJournal()
     await store_archive(archive, journal)
 
@@ -159,7 +159,7 @@ async def result_in(archive: RunArchive, live_run: LiveRun) -> RunResult:
 
 @asynccontextmanager
 async def journal_at(where: JournalLike) -> AsyncIterator[Journal]:
-    """A journal object as it is; one that is named is opened, and closed afterwards."""
+    """Yield a journal object unchanged; open a named journal, and close it afterwards."""
     if not isinstance(where, (str, os.PathLike)):
         yield where
         return

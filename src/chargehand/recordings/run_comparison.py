@@ -1,4 +1,4 @@
-"""Compares two runs: their plans, the outcomes of their tasks, their answers, and what they took."""
+"""Compares two runs: their plans, the outcomes of their tasks, their answers, time and cost."""
 
 import asyncio
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ class Pair(Struct, frozen=True):
 
 
 class TaskComparison(Struct, frozen=True, kw_only=True):
-    """One task in both runs; None: that run does not have the task."""
+    """One task in both runs. A value is None if that run does not have the task."""
 
     task: str
     #: fields of the task that differ, such as `description` or `worker`
@@ -49,11 +49,11 @@ class TaskComparison(Struct, frozen=True, kw_only=True):
     attempts: Pair
     #: digests of the results
     output: Pair
-    #: what each result lacks, in words
+    #: the gaps of each result
     gaps: Pair
-    #: seconds that its attempts took together; of a task with `for_each`, from its first start to its last end
+    #: total seconds of its attempts; for a task with `for_each`, from the first start to the last end
     seconds: Pair
-    #: None: no price list knows its models
+    #: None if the price of a model is not known
     money: Pair
 
     @property
@@ -71,17 +71,17 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     answer: Pair
     #: seconds from the request to the last event
     seconds: Pair
-    #: seconds of all attempts, one after another
+    #: total seconds of all attempts
     busy: Pair
     calls: Pair
     tokens: Pair
-    #: None: no price list knows its models
+    #: None if the price of a model is not known
     money: Pair
     tasks: tuple[TaskComparison, ...]
 
     @property
     def is_same(self) -> bool:
-        """Whether the request, the plan, every outcome and the answer are the same in both."""
+        """Whether both runs have the same request, plan, outcomes and answer."""
         parts = (self.request, self.status, self.answer)
         return all(part.is_same for part in parts) and all(task.is_same for task in self.tasks)
 
@@ -105,7 +105,7 @@ async def compare(a: RunArchive, b: RunArchive) -> RunComparison:
             except Exception as error:
                 raise impossible(archive.root, seq, event, error) from error
         sides.append(_Side(await result_in(archive, live_run), live_run, events))
-    return await asyncio.to_thread(_compare, *sides)  # answers may have to be loaded
+    return await asyncio.to_thread(_compare, *sides)  # this may load answers from blobs
 
 
 def _compare(a: _Side, b: _Side) -> RunComparison:
@@ -132,7 +132,7 @@ def _compare(a: _Side, b: _Side) -> RunComparison:
 
 
 class _Taken(Struct):
-    """What the attempts of one task took, and from when to when its items were worked on."""
+    """Time and usage of the attempts at a task, and the first start and last end of its items."""
 
     time: timedelta = timedelta(0)
     usage: Usage = NO_USAGE
@@ -142,7 +142,7 @@ class _Taken(Struct):
 
     @property
     def length(self) -> timedelta:
-        """Items are done at once: together they take as long as from the first start to the last end."""
+        """Total time of the attempts; for items, which run in parallel, from the first start to the last end."""
         if self.first_at is None or self.last_at is None:
             return self.time
         return self.last_at - self.first_at

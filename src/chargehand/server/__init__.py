@@ -1,1 +1,1 @@
-"""Supervisors as servers: what other programs drive them by."""
+"""Servers through which other programs use a supervisor: the HTTP API and MCP."""

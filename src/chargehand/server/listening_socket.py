@@ -1,4 +1,4 @@
-"""Where a server listens, and how it turns away a body that is too large."""
+"""Opens listening sockets, and refuses requests without reading their whole body."""
 
 import asyncio
 import socket
@@ -9,12 +9,12 @@ from starlette.types import Receive, Send
 
 from chargehand.errors import UsageError
 
-#: seconds in which what a refused client still sends is thrown away
+#: seconds for which the rest of a refused body is read and dropped
 LINGER = 1.0
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server there."""
+    """Whether only this machine can reach a server on this host."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -22,12 +22,12 @@ def is_loopback(host: str) -> bool:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there. Raises `UsageError` if that is not possible."""
+    """Open a listening socket. Raises `UsageError` if that fails."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         made = socket.create_server((host, port), family=family)
-        # Connections inherit it. asyncio sets it only where the protocol is given by number; without it, a reply
-        # in two parts waits 40 ms for the client's acknowledgement of the first.
+        # Connections inherit this option. asyncio does not set it here, because the socket's protocol number is 0.
+        # Without it, a reply in two parts waits 40 ms for the client to acknowledge the first part.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
     except (OSError, OverflowError) as error:
@@ -35,7 +35,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Host and port of a listener, as a URL has them."""
+    """Host and port of a listener, as in a URL."""
     host, port = listener.getsockname()[:2]
     return f"{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -43,9 +43,9 @@ def address_of(listener: socket.socket) -> str:
 async def refuse_body(
     receive: Receive, send: Send, words: bytes, headers: list[tuple[bytes, bytes]], status: int
 ) -> None:
-    """Answer before the whole body was read; what still comes is thrown away for a moment.
+    """Answer before the whole body was read, and drop the rest of the body for at most `LINGER` seconds.
 
-    A connection that is closed while the other side writes is reset, and the answer lost with it.
+    If a connection is closed while the client is still sending, it is reset and the answer is lost.
     """
     headers = [*headers, (b"content-length", str(len(words)).encode()), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})

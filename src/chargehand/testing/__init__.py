@@ -1,7 +1,7 @@
-"""Tests of your own crews: virtual time, and faults that you can plan (docs/testing.md).
+"""Support for testing your crews: virtual time, and faults on purpose (docs/testing.md).
 
 def test_retries_wait():
-    result = run_virtual(boss.run(plan))   # an hour of backing off takes a moment
+    result = run_virtual(boss.run(plan))   # an hour of backoff takes a moment
 """
 
 # time

@@ -1,4 +1,4 @@
-"""Workers with faults: slow, failing, dying, silent. Each takes a worker and returns one of the same name."""
+"""Workers with faults: slow, failing, dying or hanging. Each function wraps a worker and keeps its name."""
 
 import asyncio
 import inspect
@@ -29,7 +29,7 @@ _DEAD = "its worker died, as planned"
 
 
 def slow(worker: Member, seconds: Duration) -> Member:
-    """The worker, except that it waits this long before it starts."""
+    """Wrap a worker so that it waits for `seconds` before each attempt."""
     wait = duration(seconds, "slow: seconds").total_seconds()
 
     async def later(work: Work, brief: Brief) -> Any:
@@ -44,9 +44,9 @@ def slow(worker: Member, seconds: Duration) -> Member:
 
 
 def hangs(worker: Member) -> Member:
-    """The worker, except that it never returns: only a timeout or a deadline ends its attempts."""
+    """Wrap a worker so that it never returns: only a timeout, a deadline or a cancellation ends its attempts."""
 
-    async def never(work: Work, brief: Brief) -> Any:  # noqa: ARG001 - as all of these
+    async def never(work: Work, brief: Brief) -> Any:  # noqa: ARG001 - the signature of all of these
         await asyncio.Event().wait()
 
     return _BrokenWorker(worker, never, None)
@@ -55,9 +55,9 @@ def hangs(worker: Member) -> Member:
 def fails(
     worker: Member, error: BaseException | None = None, *, attempts: int | None = None
 ) -> Member:
-    """The worker, except that it fails for good; with `attempts`, only in the first so many attempts at each task.
+    """Wrap a worker so that its attempts raise `error`, by default a `WorkerError`.
 
-    It raises `error`, or a `WorkerError` of its own.
+    With `attempts`, only the first `attempts` attempts at each task fail.
     """
     left = None if attempts is None else count(attempts, "fails: attempts", least=1)
     begun: Counter[tuple[str, str]] = Counter()
@@ -81,11 +81,11 @@ def fails(
 
 
 def dies(worker: Member, *, at_step: int, times: int = 1) -> Member:
-    """The worker, except that its first attempts die right after their `at_step`-th step is recorded.
+    """Wrap a worker so that its first `times` attempts die right after their `at_step`-th step is recorded.
 
-    Steps are its model calls, its tool calls and those in `brief.step`; replayed steps do not count.
-    The attempt is lost, as if its process had been killed, and another attempt continues. An attempt that is to die
-    and returns with fewer steps fails for good, so that a test does not pass without its fault.
+    Steps are model calls, tool calls and calls of `brief.step`; replayed steps do not count. The attempt is lost, as if
+    its process had been killed, and another attempt continues. If an attempt that should die returns earlier, its task
+    fails and is not retried, so that a test does not pass without its fault.
     """
     last = count(at_step, "dies: at_step", least=1)
     left = count(times, "dies: times", least=1)
@@ -117,7 +117,7 @@ def dies(worker: Member, *, at_step: int, times: int = 1) -> Member:
 def replace_worker(boss: Supervisor, name: str, breaking: Breaking) -> None:
     """Replace a worker of an existing supervisor: `replace_worker(boss, "researcher", fails)`.
 
-    Call it before the first run. A worker of a nested supervisor is named by its path: `"team/researcher"`.
+    Call it before the first run. Name a worker of a nested supervisor by its path: `"team/researcher"`.
     """
     path = name.split("/")
     for above in path[:-1]:
@@ -137,7 +137,7 @@ def replace_worker(boss: Supervisor, name: str, breaking: Breaking) -> None:
 
 
 def _survived(ending: Any, host: AttemptHost, at_step: int) -> Any:
-    """What a worker returned; a failure if it should have died by then."""
+    """The outcome of a worker; a final failure if the attempt should have died."""
     if not isinstance(host, _DyingHost) or isinstance(ending, (Failed, NeedsInput)):
         return ending
     why = (
@@ -148,11 +148,11 @@ def _survived(ending: Any, host: AttemptHost, at_step: int) -> Any:
 
 
 class _Died(BaseException):
-    """The end of an attempt that no worker can catch by accident."""
+    """Ends an attempt. A `BaseException`, so that workers do not catch it by accident."""
 
 
 class _BrokenWorker:
-    """A worker whose attempts go through a function of ours."""
+    """A worker whose attempts go through a wrapper function."""
 
     def __init__(
         self,
@@ -204,11 +204,11 @@ class _BrokenWorker:
 
 
 class _DyingHost(AttemptHost):
-    """Writes down so many steps, and then no more."""
+    """A host that ends the attempt after `last` recorded steps."""
 
     def __init__(self, host: AttemptHost, last: int) -> None:
         self._host = host
-        #: steps until it dies
+        #: steps until the attempt dies
         self.left = last
 
     @property

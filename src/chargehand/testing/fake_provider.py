@@ -1,4 +1,4 @@
-"""A provider of models on this machine, over real HTTP, with faults."""
+"""A fake model provider: a local HTTP server that can inject faults."""
 
 import asyncio
 import threading
@@ -26,9 +26,9 @@ from chargehand.testing.model_server import (
     model_server,
 )
 
+#: a reply of a fake provider: a text, or tool calls
 ProviderReply: TypeAlias = "str | ToolCall | Sequence[ToolCall]"
-"""What a fake provider says: a text, or tool calls."""
-#: seconds; whoever waits for an answer that does not come has given up by then
+#: delay of a reply that never comes, in seconds: clients have given up by then
 _NEVER = 3600.0
 _PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 
@@ -39,9 +39,9 @@ class FakeProvider:
         with FakeProvider(["Paris"], faults={1: "429"}) as provider:
             boss = ch.Supervisor(workers, model=provider.model)
 
-    It speaks OpenAI's and Anthropic's protocols, whole and streamed. `replies` are given out in order,
-    or made by a function from the JSON body of a request; a call that has none left gets status 400.
-    A call with a fault uses no reply up.
+    It speaks the protocols of OpenAI and Anthropic, streamed and not streamed. `replies` are sent in order, or made by
+    a function from the JSON body of a request. If no reply is left, a call gets status 400. A call with a fault uses up
+    no reply.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class FakeProvider:
 
     @property
     def url(self) -> str:
-        """Its base URL for OpenAI's protocol."""
+        """The base URL for OpenAI's protocol."""
         return f"{self._running.url}/v1"
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables with which a child process finds it: `--model openai:test` or `anthropic:test`."""
+        """Environment variables for child processes that use it with `--model openai:test` or `anthropic:test`."""
         running = self._running
         return {
             "OPENAI_BASE_URL": f"{running.url}/v1",
@@ -82,7 +82,7 @@ class FakeProvider:
 
     @property
     def model(self) -> Model:
-        """A model of this provider, which waits `patience` seconds for an answer."""
+        """A model of this provider, which waits at most `patience` seconds for an answer."""
         waits = ModelTimeouts(connect=10, answer=self._patience, silence=self._patience)
         return open_model("openai:test", base_url=self.url, key="test", timeouts=waits)
 
@@ -93,12 +93,12 @@ class FakeProvider:
 
     @property
     def calls(self) -> int:
-        """The number of calls, including those that went wrong."""
+        """The number of calls, including those with faults."""
         return self._schedule.calls
 
     @property
     def struck(self) -> dict[int, str]:
-        """For each call that went wrong, by its number: the fault."""
+        """The faults so far, by the number of the call."""
         return dict(self._schedule.struck)
 
     @property
@@ -127,7 +127,7 @@ class FakeProvider:
     def _serve(self) -> None:
         try:
             asyncio.run(self._answer_until_ended())
-        except OSError as error:  # no port to be had
+        except OSError as error:  # no free port
             self._failure = error
         finally:
             self._started.set()
@@ -172,7 +172,7 @@ class FakeProvider:
             return Status(status=400, kind="invalid_request_error", words=words)
         if isinstance(reply, str):
             return Say(text=reply)
-        calls = (reply,) if isinstance(reply, ToolCall) else tuple(reply) if reply else ()  # type: ignore[arg-type]  # looked at below
+        calls = (reply,) if isinstance(reply, ToolCall) else tuple(reply) if reply else ()  # type: ignore[arg-type]  # checked below
         if not calls or not all(isinstance(call, ToolCall) for call in calls):
             words = f"{shown(reply)} is not a reply; give a text, a ToolCall or a list of them"
             return Status(status=400, kind="invalid_request_error", words=words)

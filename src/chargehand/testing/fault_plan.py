@@ -1,4 +1,4 @@
-"""Which calls to a model go wrong, and how: by number, the first few, or at random from a seed."""
+"""Plans of faults in model calls: by number of the call, in the first calls, or at random with a seed."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import amount, count, shown
 
-#: what can go wrong with a call, and what that looks like
+#: the faults of a model call, and what each of them simulates
 FAULTS = {
     "429": "the provider is rate limited and asks to wait a moment",
     "500": "the provider has an internal error",
@@ -18,12 +18,12 @@ FAULTS = {
     "garbage": "something answers that is no model, such as a proxy's error page",
 }
 
+#: the fault of each call, by its number from 1; calls without a fault are answered
 FaultPlan: TypeAlias = Mapping[int, str] | Callable[[int], str | None]
-"""By the number of the call, from 1: its fault. Calls without one are answered."""
 
 
 def first(calls: int, *faults: str) -> FaultPlan:
-    """Make the first `calls` calls fail, with these faults in turn."""
+    """Make the first `calls` calls fail with these faults, in turn."""
     count(calls, "first: calls", least=1)
     kinds = [fault_kind(each) for each in faults]
     if not kinds:
@@ -32,7 +32,7 @@ def first(calls: int, *faults: str) -> FaultPlan:
 
 
 def at_random(*faults: str, rate: float = 0.3, seed: int = 0) -> FaultPlan:
-    """Make a share of all calls fail, with any of these faults (default: all); the same seed fails the same calls."""
+    """Make a share of all calls fail at random with these faults (default: all); a seed gives the same faults again."""
     kinds = [fault_kind(each) for each in faults or FAULTS]
     amount(rate, "at_random: rate", most=1)
 
@@ -44,7 +44,7 @@ def at_random(*faults: str, rate: float = 0.3, seed: int = 0) -> FaultPlan:
 
 
 class FaultSchedule:
-    """Counts calls and says what is wrong with each."""
+    """Counts calls and gives the fault of each."""
 
     def __init__(self, faults: FaultPlan) -> None:
         if not callable(faults):
@@ -57,13 +57,13 @@ class FaultSchedule:
                 count(number, "faults: the number of a call", least=1)
                 fault_kind(kind)
         self._faults = faults
-        #: calls so far
+        #: number of calls so far
         self.calls = 0
-        #: by number: what went wrong so far
+        #: faults so far, by the number of the call
         self.struck: dict[int, str] = {}
 
     def next_fault(self) -> str | None:
-        """The fault of the next call; None: it goes well."""
+        """Count a call and return its fault; None if it has none."""
         self.calls += 1
         number, plan = self.calls, self._faults
         kind = plan(number) if callable(plan) else plan.get(number)
@@ -73,7 +73,7 @@ class FaultSchedule:
 
 
 def fault_kind(kind: str) -> str:
-    """The fault of this name. Raises `UsageError` that lists all for one that is not known."""
+    """Return the name of a fault. Raises `UsageError`, which lists all faults, if the name is unknown."""
     if kind in FAULTS:
         return kind
     near = get_close_matches(str(kind), FAULTS, n=1, cutoff=0.4)
@@ -82,7 +82,7 @@ def fault_kind(kind: str) -> str:
 
 
 def broken_json(text: str) -> str:
-    """A text that looks like JSON, and is none."""
+    """A text that looks like JSON but is not valid."""
     return '{"' + text[: max(len(text) // 2, 1)].lstrip('{["')
 
 

@@ -1,4 +1,4 @@
-"""A model of yours with faults: no network, so that it works in virtual time."""
+"""A wrapper that injects faults into calls of your model, without a network, so that it works in virtual time."""
 
 from collections.abc import AsyncIterator
 
@@ -15,8 +15,8 @@ class FaultyModel:
 
         model = FaultyModel(my_model, faults=first(3, "429"))
 
-    Faults are those that the adapters report for what a provider does; see `FakeProvider` for the
-    same over real HTTP. A 429 asks to wait for `retry_after`; a number means seconds.
+    Faults are the errors that the model adapters raise; `FakeProvider` injects the same faults over HTTP. A 429 asks to
+    wait for `retry_after`; a number means seconds.
     """
 
     def __init__(self, model: Model, faults: FaultPlan, *, retry_after: Duration = 1.0) -> None:
@@ -29,12 +29,12 @@ class FaultyModel:
 
     @property
     def calls(self) -> int:
-        """The number of calls, including those that went wrong."""
+        """The number of calls, including those with faults."""
         return self._schedule.calls
 
     @property
     def struck(self) -> dict[int, str]:
-        """For each call that went wrong, by its number: the fault."""
+        """The faults so far, by the number of the call."""
         return dict(self._schedule.struck)
 
     async def ask(self, request: ModelRequest) -> ModelReply:
@@ -55,7 +55,7 @@ class FaultyModel:
             return
         async for piece in self._model.stream(request):
             if kind is not None and not isinstance(piece, str):
-                raise self._error_of(kind)  # all of its text has come, and not the end that says so
+                raise self._error_of(kind)  # the whole text was streamed, but not the final reply
             yield piece
 
     def _error_of(self, kind: str) -> ModelError:

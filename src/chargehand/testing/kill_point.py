@@ -1,4 +1,4 @@
-"""Runs a Python program that kills itself, with all that it has started, at a step or a write of its journal.
+"""Runs a Python program that kills itself and its child processes at a given step or journal write.
 
 python -m chargehand.testing.kill_point step 3 crew.py
 """
@@ -20,14 +20,14 @@ Append = Callable[..., Awaitable[Any]]
 
 
 class KillPoint:
-    """Counts what is written to journals of this process, and kills it."""
+    """Counts the steps or writes of this process in its journals, and kills it at the given number."""
 
     def __init__(self, kind: str, number: int) -> None:
         self._is_steps = kind == "step"
         self._left = number
 
     def watch(self, journal: type[Any]) -> None:
-        """Count what is appended to journals of this class."""
+        """Count the events that are appended to journals of this class."""
         append: Append = journal.append
 
         @functools.wraps(append)
@@ -53,7 +53,7 @@ def main() -> None:
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = words
-        sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))  # noqa: PTH100, PTH120 - as Python itself does
+        sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))  # noqa: PTH100, PTH120 - as Python itself does it
         runpy.run_path(words[0], run_name="__main__")
 
 

@@ -1,4 +1,4 @@
-"""Kills a program of yours in the middle of its run, with -9, and lets it go on."""
+"""Kills your program with SIGKILL in the middle of a run, and restarts it."""
 
 import os
 import signal
@@ -18,9 +18,9 @@ _TOLD = 2000
 class KilledRun:
     """The result of a program that was killed and started again."""
 
-    #: how often it was killed
+    #: number of kills
     kills: int
-    #: of the last life, which was not killed
+    #: output of the last process, which was not killed
     stdout: str
     stderr: str
 
@@ -38,13 +38,13 @@ def kill_and_resume(
 
         kill_and_resume("crew.py", at_steps=[2, 5])
 
-    `command` is what follows `python`: a script, or `"-m", "chargehand", "run", …`. It is killed right after
-    the given step of each life is on disk: a finished step of a worker, or a finished task. `at_writes`
-    counts writes to the journal instead. Later lives run `resume`, or the same command again: a script must
-    then continue its run by itself, with `key=…` or `boss.resume(…)`.
+    `command` is what follows `python`: a script, or `"-m", "chargehand", "run", …`. For each number in `at_steps`, a
+    process is started and killed right after it has stored this number of steps: finished steps and attempts, counted
+    from its start. `at_writes` counts writes to the journal instead. After a kill, `resume` is run, or the same command
+    again: a script must then continue its run itself, with `key=…` or `boss.resume(…)`.
 
-    Raises `AssertionError`, with the program's output, if it ends before it could be killed, fails in its
-    last life, or takes longer than `timeout` seconds.
+    Raises `AssertionError`, with the program's output, if the program ends before a kill, if it fails after the last
+    kill, or if a process takes longer than `timeout` seconds.
     """
     if sys.platform == "win32":
         raise UsageError("kill_and_resume() needs SIGKILL, which Windows does not have")
@@ -77,7 +77,7 @@ def kill_and_resume(
 
 
 class _Life:
-    """How each life of the program is run."""
+    """Runs the processes of the program, one after another."""
 
     def __init__(
         self,
@@ -94,12 +94,12 @@ class _Life:
     def run(
         self, words: Sequence[str | os.PathLike[str]], point: int
     ) -> "subprocess.CompletedProcess[str]":
-        """Run it to its end, or to this point, with 0 for never."""
+        """Run the program until it ends, or is killed at `point`; 0 means that it is not killed."""
         command = [sys.executable]
         if point:
             command += ["-m", "chargehand.testing.kill_point", self._kind, str(point)]
         command += [os.fspath(word) for word in words]
-        # A group of its own: what it has started is killed with it.
+        # A separate process group, so that its child processes are killed with it.
         process = subprocess.Popen(  # noqa: S603 - the program of a test
             command,
             cwd=self._cwd,

@@ -1,4 +1,4 @@
-"""A journal whose database goes away and comes back."""
+"""A journal whose database becomes unreachable for a while."""
 
 import asyncio
 import inspect
@@ -30,13 +30,13 @@ _GONE = "the database is gone, as planned; nothing of this request was stored"
 
 
 class LosingJournal:
-    """A journal that loses its database: at its `at_write`-th append, for `seconds`, or when you call `lose()`.
+    """A journal that loses its database: at the `at_write`-th append for `seconds`, or when you call `lose()`.
 
         journal = LosingJournal(at_write=4, seconds=30)
         boss = ch.Supervisor(workers, journal=journal, clock=FakeClock())
 
-    While it is lost, everything waits for it, at most `patience` seconds, and then raises `JournalBusy`, as a
-    journal in PostgreSQL does. Without a `journal` of your own it is one in memory, which works in virtual time.
+    While the database is lost, each operation waits at most `patience` seconds and then raises `JournalBusy`, as with
+    PostgreSQL. The default `journal` is in memory and works in virtual time.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class LosingJournal:
         self._back = asyncio.Event()
         self._back.set()
         self._writes = 0
-        #: how often the database went away
+        #: how often the database was lost
         self.losses = 0
-        #: requests that were refused meanwhile
+        #: number of refused operations
         self.refused = 0
 
     def lose(self, seconds: Duration | None = None) -> None:
-        """Lose the database now: for this many seconds, or until `recover`."""
+        """Lose the database now, for `seconds` or until `recover`."""
         self._back.clear()
         self.losses += 1
         if seconds is not None:
@@ -149,7 +149,7 @@ class LosingJournal:
 
 
 class _Part:
-    """One of the ports of a journal, which is lost with it."""
+    """A part of a journal, such as its blobs, that is unreachable while the database is lost."""
 
     def __init__(self, part: object, reach: Callable[[], Awaitable[None]]) -> None:
         self._part = part

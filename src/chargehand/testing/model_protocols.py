@@ -1,4 +1,4 @@
-"""How the three protocols say things, and what their providers would refuse."""
+"""The wire formats of three model protocols, and checks for requests that their providers would refuse."""
 
 import json
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Say:
-    """A reply."""
+    """A scripted reply."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
-    #: end, tools, length, refusal; empty: as the rest suggests
+    #: end, tools, length or refusal; empty: derived from the other fields
     stop: str = ""
     refusal: str = ""
-    #: comes signed, or encrypted
+    #: reasoning, sent signed or encrypted
     thinking: str = ""
     tokens_in: int = 11
     tokens_out: int = 7
     cache_read: int = 0
     cache_written: int = 0
-    #: letters to a piece when streamed
+    #: characters per streamed piece
     piece: int = 4
-    #: more for a chat message
+    #: further fields of a chat message
     fields: Json = field(default_factory=dict)
 
     @property
@@ -38,11 +38,11 @@ class Say:
 
 
 class Refused(Exception):
-    """The providers would answer 400 to this."""
+    """Raised for a request that providers answer with 400."""
 
 
 class WireProtocol(Protocol):
-    """How one protocol says things."""
+    """One protocol: checks requests, and encodes replies and errors."""
 
     name: str
 
@@ -176,7 +176,7 @@ class Responses:
         outputs: set[str] = set()
         items = body["input"] if isinstance(body["input"], list) else []
         for place, item in enumerate(items):
-            # As llama.cpp's server has it: what the model said comes back as an item of its kind.
+            # As in llama.cpp's server: earlier output of the model is sent back as an item of its kind.
             is_said = item.get("role") == "assistant"
             match item.get("type", None if is_said else "message"):
                 case "function_call":

@@ -1,8 +1,8 @@
-"""A server of models over real HTTP, on loopback, that says what it was told to say.
+"""A scripted model server over HTTP on loopback.
 
-It speaks OpenAI's chat completions and Responses and Anthropic's messages, whole and streamed, and
-refuses what the providers would refuse, so that a test against it means something. The official
-clients of both companies are run against it too.
+It speaks OpenAI's chat completions and responses and Anthropic's messages, streamed and not streamed. It refuses
+requests that the providers would refuse, so that tests are realistic. The official clients of both companies are also
+tested against it.
 """
 
 import asyncio
@@ -45,24 +45,24 @@ __all__ = [
 Framing: TypeAlias = Literal["chunked", "length", "close"]
 
 
-# What it can be told to do, beside a reply
+# What can be scripted, other than a reply
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """An answer that is no reply."""
+    """An answer with this HTTP status, such as an error."""
 
     status: int
     words: str = "as scripted"
     kind: str = "server_error"
     headers: dict[str, str] = field(default_factory=dict)
-    #: instead of the protocol's own form of an error
+    #: replaces the protocol's error body
     body: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
-    """Success, with whatever bytes these are; in a stream, as they are."""
+    """A successful answer with these bytes as its body."""
 
     content: bytes
     content_type: str = "application/json"
@@ -71,7 +71,7 @@ class Body:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """A reply of which only so many bytes leave, its headers included."""
+    """A reply that is cut off after `at` bytes, including its headers."""
 
     say: Say
     at: int
@@ -81,14 +81,14 @@ class Cut:
 
 @dataclass(frozen=True)
 class Wire:
-    """These bytes, headers and all, and then the end of the connection."""
+    """Raw bytes, including the headers; then the connection is closed."""
 
     content: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Later:
-    """Something after a while."""
+    """Another line after a delay."""
 
     seconds: float
     line: "Line"
@@ -99,7 +99,7 @@ Line: TypeAlias = "Say | Status | Body | Cut | Wire | Later | Callable[[Received
 
 @dataclass(frozen=True)
 class Received:
-    """A request as it came."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
@@ -111,20 +111,20 @@ class Received:
 
 
 class ModelServer:
-    """What a test holds of the server: what to say next, and what was asked."""
+    """Controls the server in a test: scripts its answers, and records its requests."""
 
     def __init__(self) -> None:
         self.url = ""
-        #: if set, any other is answered 401
+        #: if set, requests with another API key get 401
         self.key = ""
         self.requests: list[Received] = []
-        #: when, by the loop's clock, and with which status
+        #: time (of the event loop) and status of each answer
         self.answered: list[tuple[float, int]] = []
-        #: a client left in the middle of an answer
+        #: set when a client disconnects in the middle of an answer
         self.hung_up = asyncio.Event()
-        #: an answer has stopped half-way
+        #: set when an answer has stalled
         self.stalled = asyncio.Event()
-        #: said when the script is empty
+        #: the answer when the script is empty
         self.always: Line = Status(status=500, words="nothing was scripted", kind="api_error")
         self._lines: list[Line] = []
         self._admission: Admission | None = None
@@ -133,7 +133,7 @@ class ModelServer:
         self._lines += lines
 
     def admit(self, per_second: float, *, retry_after: str | None = None) -> None:
-        """Answer 429 to all that is more than this rate."""
+        """Answer 429 to requests above this rate."""
         self._admission = Admission(per_second, retry_after)
 
     def next_line(self, received: Received) -> Line:
@@ -146,7 +146,7 @@ class ModelServer:
 
 
 class Admission:
-    """A bucket that fills at a rate."""
+    """A token bucket."""
 
     def __init__(self, per_second: float, retry_after: str | None) -> None:
         self._rate = per_second
@@ -165,7 +165,7 @@ class Admission:
 
 
 class _Handling:
-    """Answers requests of one protocol."""
+    """Handles the requests of one protocol."""
 
     def __init__(self, server: ModelServer, dialect: WireProtocol) -> None:
         self._server = server
@@ -237,7 +237,7 @@ class _Handling:
         self, request: web.Request, content: bytes, then: str
     ) -> web.StreamResponse:
         transport = request.transport
-        assert transport is not None  # noqa: S101 - for the type checker: the request has just come
+        assert transport is not None  # noqa: S101 - for the type checker: the request was just received
         transport.write(content)
         if then == "stall":
             self._server.stalled.set()
@@ -250,7 +250,7 @@ class _Handling:
 
 
 def wire(dialect: WireProtocol, cut: Cut, body: Json) -> bytes:
-    """All bytes of the answer that is cut."""
+    """The bytes of the whole answer, before it is cut."""
     if body.get("stream"):
         parts, kind = [*dialect.events(cut.say, body)], "text/event-stream"
     else:
@@ -270,7 +270,7 @@ def wire(dialect: WireProtocol, cut: Cut, body: Json) -> bytes:
 
 
 def complete_at(dialect: WireProtocol, cut: Cut, body: Json) -> int:
-    """How many bytes hold the last one that a reader needs to know that it has everything."""
+    """The number of bytes after which a reader knows that the answer is complete."""
     content = wire(dialect, cut, body)
     if body.get("stream"):
         return content.rindex(b"\n\n") + 2
@@ -279,7 +279,7 @@ def complete_at(dialect: WireProtocol, cut: Cut, body: Json) -> int:
 
 @asynccontextmanager
 async def model_server() -> AsyncIterator[ModelServer]:
-    """A server at work, at `url`."""
+    """Run a model server inside the block, at `ModelServer.url`."""
     server = ModelServer()
     app = web.Application(client_max_size=64 * 1024 * 1024)
     chat, responses, messages = (_Handling(server, each).handle for each in DIALECTS.values())
@@ -288,7 +288,7 @@ async def model_server() -> AsyncIterator[ModelServer]:
     app.router.add_post("/openai/deployments/{name}/chat/completions", chat)
     app.router.add_post("/v1/responses", responses)
     app.router.add_post("/v1/messages", messages)
-    # A client that hangs up cancels its handler, which is how the tests learn of it.
+    # A disconnected client cancels its handler, so that tests can notice it.
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

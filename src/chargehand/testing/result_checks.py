@@ -1,4 +1,4 @@
-"""What a test says about a result: that it succeeded, or what is missing and why; half of a budget."""
+"""Assertions about results: that a run succeeded, or which tasks are missing; and half of a budget."""
 
 from collections.abc import Iterable
 
@@ -12,16 +12,15 @@ _LONGEST = 300
 
 
 def assert_succeeded(result: RunResult) -> None:
-    """Fail unless every required task is done; the message says why the others are not."""
+    """Fail unless the run succeeded; the message says which tasks are not done, and why."""
     if result.status is not RunStatus.SUCCEEDED:
         raise AssertionError(f"the run did not succeed: {_told(result)}")
 
 
 def assert_partial(result: RunResult, *, missing: Iterable[str]) -> None:
-    """Fail unless the run ended with an answer that names exactly these tasks as its gaps.
+    """Fail unless the run is partial and its answer names exactly the tasks in `missing` as gaps.
 
-    That is what a run owes you when a worker fails for good, or its budget is too small: what it has, and a
-    name for what it has not.
+    This is what a run must return if a worker fails or the budget is too small: its results, and what is missing.
     """
     if isinstance(missing, str):
         raise UsageError(f"missing={missing!r} is a text; give a list of tasks: [{missing!r}]")
@@ -41,8 +40,8 @@ def half_budget(result: RunResult, of: str = "calls") -> Limits:
 
         boss.run(request, limits=half_budget(result))
 
-    A call reserves the most that it can cost, so half of the tokens or of the money can be too little for any.
-    Raises `UsageError` for a run that used one call or one token: half of one is none.
+    A call reserves its maximum cost, so half of the tokens or of the money may not suffice for any call. Raises
+    `UsageError` if the run used only one call or token, or none.
     """
     usage = result.usage
     used = {

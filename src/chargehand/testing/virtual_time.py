@@ -1,10 +1,10 @@
-"""What our tests need, yours may need too: virtual time for runs that wait.
+"""Virtual time for testing runs that wait.
 
     def test_retries_wait():
-        result = run_virtual(boss.run(plan))   # an hour of backing off takes a moment
+        result = run_virtual(boss.run(plan))   # an hour of backoff takes a moment
 
-Time stands still while anything runs and jumps when everything waits, so nothing is ever slept
-through and no test depends on how fast the machine is.
+Time stands still while anything runs, and jumps to the next timer when everything waits. So tests never sleep, and do
+not depend on the speed of the machine.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from chargehand.errors import UsageError
 
 T = TypeVar("T")
 
-#: seconds: a timer that is never set for longer only looks whether something has changed
+#: a timer of at most this many seconds counts as a heartbeat, which only checks for changes
 HEARTBEAT = 1.0
-#: jumps of time from one look at the timers to the next, and looks that may find nothing but heartbeats
+#: number of time jumps between two checks of the timers, and checks in a row that may find only heartbeats
 BETWEEN_LOOKS, MOST_STILL = 1_000, 15
-#: real seconds that are waited after such a look
+#: real seconds to wait for threads after a check that finds only heartbeats
 THREADS = 0.1
 START_AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class FakeClock:
-    """A `Clock` that follows the virtual time of the event loop it is asked in."""
+    """A `Clock` that follows the virtual time of the current event loop."""
 
     def __init__(self, start_at: datetime = START_AT) -> None:
         self._start_at = start_at
@@ -43,10 +43,10 @@ class FakeClock:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next timer as soon as nothing else is left to do.
+    """An event loop whose time jumps to the next timer when there is nothing else to do.
 
-    It waits for threads started through it (sync workers and tools, `asyncio.to_thread`), not for
-    others: use it with the journal in memory.
+    It waits for threads that are started through it (sync workers and tools, `asyncio.to_thread`), but not for other
+    threads. Use it with the journal in memory.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual_now += seconds
 
     def has_only_heartbeats(self) -> bool:
-        """Whether no timer is set for later than a heartbeat from now."""
+        """Whether all timers are due within `HEARTBEAT` seconds."""
         scheduled: list[asyncio.TimerHandle] = getattr(self, "_scheduled", [])
         latest = self._virtual_now + HEARTBEAT
         return all(each.cancelled() or each.when() <= latest for each in scheduled)
@@ -70,19 +70,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def is_waiting_for_threads(self) -> bool:
         return self._threads_out > 0
 
-    def run_in_executor(  # type: ignore[override]  # typeshed pairs its arguments more narrowly
+    def run_in_executor(  # type: ignore[override]  # typeshed's signature is narrower
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> Any:
         future = super().run_in_executor(executor, func, *args)
         self.expect_thread(future)
         return future
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 - as newer Pythons call it
-        """Wait for the threads, however long they take: virtual time would jump over any timeout."""
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 - the signature of newer Pythons
+        """Wait for the threads without a timeout: virtual time would jump over it."""
         await super().shutdown_default_executor()
 
     def expect_thread(self, future: "asyncio.Future[Any]") -> None:
-        """Let time stand still until a thread has set this future."""
+        """Stop time until a thread has set this future."""
         self._threads_out += 1
         future.add_done_callback(self._thread_is_back)
 
@@ -95,7 +95,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self._loop = loop
         self._jumps = 0
-        #: looks in a row that found nothing but heartbeats
+        #: checks in a row that found only heartbeats
         self._still = 0
 
     def select(self, timeout: float | None = None) -> Any:
@@ -107,12 +107,12 @@ class _JumpingSelector(selectors.DefaultSelector):
         self._loop.jump(timeout)
         self._jumps += 1
         if self._jumps % BETWEEN_LOOKS == 0 and self._is_still():
-            # A thread that the loop does not know, such as a database's, may be at work.
+            # A thread that the loop does not know, such as that of a database, may be running.
             return super().select(THREADS)
         return ready
 
     def _is_still(self) -> bool:
-        """Whether there are no timers but those that only look for changes; raises if it stays so."""
+        """Whether all timers are heartbeats. Raises `UsageError` if that remains so."""
         self._still = self._still + 1 if self._loop.has_only_heartbeats() else 0
         if self._still > MOST_STILL:
             self._still = 0
@@ -124,9 +124,9 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 def run_virtual(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in virtual time.
+    """Run a coroutine in virtual time and return its result.
 
-    Raises `UsageError` if everything waits for something that no timer will bring, such as an answer.
+    Raises `UsageError` if everything waits and no timer will end the wait, for example for an answer to a question.
     """
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(coroutine)

@@ -1,4 +1,4 @@
-"""Access tokens: who may use the HTTP API, for what, and in which namespace."""
+"""Access tokens for the HTTP API, each with a scope and a namespace."""
 
 import hashlib
 import hmac
@@ -20,16 +20,16 @@ from chargehand.regular_file import read_regular_file, refuse_special_file
 from chargehand.server.http.logged_out_sessions import EndedSessions
 
 TOKEN_VARIABLE = "CHARGEHAND_TOKEN"  # noqa: S105 - the name of a variable
-#: characters of a token that a person chose; ours have 43
+#: least characters of a token from the environment; generated tokens have 43
 SHORTEST = 16
-#: seconds that a browser stays logged in
+#: duration of a browser session, in seconds
 SESSION = 30 * 24 * 3600
-#: the token that `chargehand serve` makes and prints
+#: name of the token that `chargehand serve` creates and prints
 OWNER = "owner"
 
 
 class Scope(StrEnum):
-    """What a token allows. Each scope includes those before it."""
+    """What a token allows. Each scope includes the scopes before it."""
 
     READ = "read"  #: look at runs, events, results and questions
     OPERATE = "operate"  #: submit, cancel, pause, steer and answer
@@ -37,24 +37,24 @@ class Scope(StrEnum):
 
     @property
     def included(self) -> tuple["Scope", ...]:
-        """This scope and those that it includes."""
+        """This scope and the scopes that it includes."""
         return tuple(Scope)[: tuple(Scope).index(self) + 1]
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """One token of the token file. Only the owner's is stored in the clear, to be printed and read."""
+    """One token of the token file. Only the owner's token is stored in plain text, so that clients can read it."""
 
     name: str
     scope: Scope
-    #: a token sees the runs of its namespace only
+    #: the token gives access only to the runs of this namespace
     namespace: str = ""
     #: SHA-256 of the token, in hex
     digest: str
-    #: the token itself, of the owner only
+    #: the token in plain text, only for the owner
     token: str = ""
 
     def allows(self, scope: Scope) -> bool:
-        """Whether this token may do what needs this scope."""
+        """Whether this token includes the scope."""
         return scope in self.scope.included
 
 
@@ -63,29 +63,27 @@ class _TokenFile(Struct, frozen=True):
 
 
 def digest_of_token(token: str) -> str:
-    """What is stored of a token."""
+    """The digest of a token, which is stored instead of the token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class AccessTokens:
-    """The tokens of a server, kept in a file that only its owner can read.
+    """The tokens of a server, stored in a file that only its owner can read.
 
-    The file is read again when it has changed, so a token that is revoked is refused at once.
+    A changed file is read again, so a revoked token is refused at once.
     """
 
     def __init__(self, path: Path | None, given: str = "") -> None:
         if path is not None:
-            refuse_special_file(
-                path
-            )  # first: `.` and `/` have no name, so that nothing can lie beside them
+            refuse_special_file(path)  # before `with_suffix`, which fails for `.` and `/`
         self.path = path
         self._given: tuple[Grant, ...] = ()
         self._grants: tuple[Grant, ...] = ()
         self._seen: tuple[int, int] | None = None
-        #: how often the file was found changed
+        #: number of changes of the file that were noticed
         self._changes = 0
         self._ended = EndedSessions(None if path is None else path.with_suffix(".logouts"))
-        #: signs sessions too. Where logouts cannot be kept, no session outlives the server
+        #: part of session signatures: if logouts cannot be stored, no session is valid after a restart
         self._salt = secrets.token_hex(16) if path is None else ""
         if given:
             refuse_weak(given)
@@ -94,24 +92,24 @@ class AccessTokens:
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        """All tokens that are valid now."""
+        """All valid tokens."""
         self._read()
         return (*self._given, *(each for each in self._grants if not self._is_given(each.name)))
 
     @property
     def changes(self) -> int:
-        """A number that is another once a token was changed or a session ended, here or by another process."""
+        """A number that changes when a token is changed or a session is logged out, also by other processes."""
         self._read()
         self._ended.read()
         return self._changes + self._ended.changes
 
     def owner(self) -> Grant:
-        """The owner's token; made and stored if there is none."""
+        """The owner's token. Creates and stores it if there is none."""
         known = next((each for each in self.grants if each.name == OWNER and each.token), None)
         return known or self.add(OWNER, Scope.ADMIN)[0]
 
     def add(self, name: str, scope: Scope, namespace: str = "") -> tuple[Grant, str]:
-        """Make a token of this name; returns it with its text, which is stored for the owner only."""
+        """Create a token. Returns its grant and the token itself, which is stored only for the owner."""
         if not name or not name.isprintable() or "." in name:
             raise UsageError(f"{name!r} is not a name of a token; use letters, digits and dashes")
         if any(each.name == name for each in self.grants):
@@ -128,7 +126,7 @@ class AccessTokens:
         return grant, token
 
     def rotate(self, name: str) -> str:
-        """Replace a token. The old one, and the browsers that logged in with it, are refused at once."""
+        """Replace a token. The old token and the browser sessions opened with it are refused at once."""
         old = self._stored(name)
         token = secrets.token_urlsafe(32)
         shown = token if old.name == OWNER else ""
@@ -137,12 +135,12 @@ class AccessTokens:
         return token
 
     def revoke(self, name: str) -> None:
-        """Refuse a token from now on."""
+        """Delete a token. It is refused at once."""
         old = self._stored(name)
         self._write(each for each in self._grants if each is not old)
 
     def find(self, token: str) -> Grant | None:
-        """The grant of this token. Every known token is compared, each in constant time."""
+        """The grant of a token, if it is valid. Compares it with all tokens, each in constant time."""
         digest = digest_of_token(token)
         found = None
         for grant in self.grants:
@@ -150,16 +148,16 @@ class AccessTokens:
                 found = grant
         return found
 
-    # sessions of browsers: a signed cookie, so that they outlive a restart of the server
+    # Browser sessions: signed cookies, so that sessions survive a restart of the server
 
     def open_session(self, grant: Grant, now: float | None = None) -> str:
-        """The value of a cookie that stands for this token."""
+        """The value of a session cookie for this token."""
         ends = int((time.time() if now is None else now) + SESSION)
         nonce = secrets.token_hex(8)
         return f"{grant.name}.{ends}.{nonce}.{self._signature(grant, ends, nonce)}"
 
     def find_session(self, cookie: str, now: float | None = None) -> Grant | None:
-        """The grant that a cookie stands for; None once it has ended or its token was replaced."""
+        """The grant of a session cookie; None if the session has ended or its token was replaced."""
         now = time.time() if now is None else now
         parts = cookie.split(".")
         if len(parts) != 4 or not (parts[1].isascii() and parts[1].isdigit()) or len(parts[1]) > 12:
@@ -179,7 +177,7 @@ class AccessTokens:
         return None if is_over else found
 
     def end_session(self, cookie: str, now: float | None = None) -> None:
-        """Refuse this cookie from now on, after a restart too. Raises a `JournalError` if that cannot be stored."""
+        """End a session, also after a restart. Raises `JournalError` if the logout cannot be stored."""
         now = time.time() if now is None else now
         if self.find_session(cookie, now) is not None:
             _, ends, nonce, _ = cookie.split(".")
@@ -246,7 +244,7 @@ class AccessTokens:
 
     def _store(self, path: Path, grants: tuple[Grant, ...]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tokens-")  # of mode 0600
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tokens-")  # with mode 0600
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(msgspec.json.format(msgspec.json.encode(_TokenFile(grants)), indent=2))
@@ -259,7 +257,7 @@ class AccessTokens:
 
 
 class GrantWatch:
-    """Whether what a long request was granted with is still valid; it is found again only if something changed."""
+    """Checks whether the credential of a long request is still valid. Looks it up again only after a change."""
 
     def __init__(
         self, tokens: AccessTokens, grant: Grant, find: Callable[[], Grant | None]
@@ -271,19 +269,19 @@ class GrantWatch:
         self._holds = False
 
     def __call__(self) -> bool:
-        """Whether the token is the same as before, and its session was not logged out."""
+        """Whether the token has not changed and its session was not logged out."""
         try:
             changes = self._tokens.changes
             if changes != self._seen:
                 self._holds = self._find() == self._grant
                 self._seen = changes
-        except UsageError:  # the file is no file of tokens any more
+        except UsageError:  # the file is no longer a valid token file
             return False
         return self._holds
 
 
 def refuse_weak(token: str) -> None:
-    """Raise `UsageError` for a token that could be guessed, or that no header can carry."""
+    """Raise `UsageError` for a token that is too short, or that cannot be sent in a header."""
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError(
             f"{TOKEN_VARIABLE} must have at least {SHORTEST} ASCII characters and no spaces; "

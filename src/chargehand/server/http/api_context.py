@@ -1,4 +1,4 @@
-"""What the routes of the API share: the supervisor, its runs, the tokens and the open streams."""
+"""The objects that all routes of the API share: the supervisor, its runs, the tokens and the open streams."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,12 +21,12 @@ from chargehand.supervisor.run_control import me
 if TYPE_CHECKING:
     from fastapi.dependencies.models import Dependant
 
-#: seconds that a request waits for what it has begun, before it says that it was accepted
+#: seconds that a request waits for its work to finish before it is answered as accepted
 PATIENCE = 5.0
 
 
 def granted(request: Request) -> Grant:
-    """The token of a request. The guard has checked it; without one, nothing is returned here either."""
+    """The grant of a request, which the guard has checked. Raises 401 if there is none."""
     grant = request.scope.get("grant")
     if not isinstance(grant, Grant):
         raise Refusal(401, "NotLoggedIn", "this needs a token")
@@ -34,7 +34,7 @@ def granted(request: Request) -> Grant:
 
 
 def granted_admin(request: Request) -> Grant:
-    """The token of a request that only an administrator may make."""
+    """The grant of a request that needs the scope admin."""
     grant = granted(request)
     if not grant.allows(Scope.ADMIN):
         raise Refusal(403, "ScopeMissing", f"the token {grant.name!r} is not an administrator's")
@@ -42,7 +42,7 @@ def granted_admin(request: Request) -> Grant:
 
 
 def granted_crew_admin(request: Request) -> Grant:
-    """The token of a request about workers, which all namespaces share: an administrator's of the default one."""
+    """The grant of a request about workers, which all namespaces share: scope admin and no namespace."""
     grant = granted_admin(request)
     if grant.namespace:
         raise Refusal(
@@ -55,7 +55,7 @@ def granted_crew_admin(request: Request) -> Grant:
 
 
 def refuse_unknown_options(request: Request) -> None:
-    """Refuse a query parameter that a route does not have: a typo would be a filter that is left out."""
+    """Refuse unknown query parameters: otherwise, a mistyped filter would be ignored."""
     known = _options_of(request.scope["route"].dependant)
     unknown = next((name for name in request.query_params if name not in known), None)
     if unknown is not None:
@@ -66,7 +66,7 @@ def refuse_unknown_options(request: Request) -> None:
 
 
 def _options_of(dependant: "Dependant") -> list[str]:
-    """The names of the query parameters of a route."""
+    """The names of all query parameters of a route."""
     own = [field.alias for field in dependant.query_params]
     below = [name for each in dependant.dependencies for name in _options_of(each)]
     return [*own, *below]
@@ -78,17 +78,17 @@ CrewAdmin = Annotated[Grant, Depends(granted_crew_admin)]
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
-    """What a server was started with."""
+    """Facts about the server, fixed at its start."""
 
     version: str
     #: where the crew comes from
     source: dict[str, Any]
-    #: the model that plans and answers
+    #: the models that plan and answer
     models: tuple[str, ...] = ()
 
 
 class ApiContext:
-    """One server: everything that its routes need."""
+    """The objects of one server that its routes need."""
 
     def __init__(
         self, boss: Supervisor, tokens: AccessTokens, rules: GuardRules, facts: ServerFacts
@@ -102,13 +102,16 @@ class ApiContext:
         self._begun: set[asyncio.Task[Any]] = set()
 
     def name_of(self, grant: Grant) -> str:
-        """Who acts with this token, as the journal keeps it."""
+        """The name that the journal records for actions with this token."""
         return me() if grant.name == OWNER else grant.name
 
     async def begin(
         self, work: Coroutine[Any, Any, Any], until: Coroutine[Any, Any, None] | None = None
     ) -> None:
-        """Do something that may take long; returns when it, or `until`, is done. Raises what it raises by then."""
+        """Start `work`, and return when it or `until` is done, or after `PATIENCE` seconds; `work` then continues.
+
+        Raises the error of `work`, if it has failed by then.
+        """
         task = asyncio.ensure_future(work)
         self._begun.add(task)
         task.add_done_callback(self._forget)
@@ -120,7 +123,7 @@ class ApiContext:
             task.result()
 
     async def led_here(self, run: str) -> None:
-        """Return once this process leads a run."""
+        """Wait until this process leads the run or the run has ended."""
         signal, node = self.boss.journal.boards.signal, self.boss.journal.leases.node
         while True:
             known = signal.count
@@ -133,10 +136,10 @@ class ApiContext:
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._begun.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever began it was told, or the run tells
+            task.exception()  # marks it as retrieved: `begin` raised it, or the run records it
 
     async def close(self) -> None:
-        """End what was begun and has not ended; runs stay as they are."""
+        """Stop the streams and cancel unfinished work; runs are not changed."""
         self.streams.stop()
         for task in self._begun:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The FastAPI application: all routes behind the guard."""
+"""The FastAPI application: all routes, behind the request guard."""
 
 import logging
 
@@ -33,7 +33,7 @@ log = logging.getLogger("chargehand")
 
 
 def api_app(api: ApiContext) -> FastAPI:
-    """The application, without the guard; every route of the API but login and health wants a token."""
+    """The application without its guard. All routes of the API except login and health need a token."""
     app = FastAPI(
         version=api.facts.version,
         docs_url=None,
@@ -71,7 +71,7 @@ def api_app(api: ApiContext) -> FastAPI:
 
 
 def guarded_app(api: ApiContext) -> RequestGuard:
-    """The application behind its guard, as it is served."""
+    """The application with its guard, as it is served."""
     return RequestGuard(api_app(api), api.tokens, api.rules)
 
 

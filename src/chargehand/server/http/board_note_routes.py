@@ -1,4 +1,4 @@
-"""The route about notes: what workers and people have written on the board of a run."""
+"""The route for notes, which workers and people have written on the board of a run."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,14 +15,14 @@ from chargehand.server.http.event_json import preview_words
 from chargehand.server.http.openapi_schemas import returns
 from chargehand.server.http.run_cache import PostedBy
 
-#: notes in one reply, and bytes of the content of one of them
+#: most notes in a reply, and most bytes of a note's content
 MOST_NOTES, MOST_CONTENT = 500, 16_000
 
 
 class NoteView(Struct, frozen=True, kw_only=True):
     """A note on the board of a run."""
 
-    #: its number on the board: the larger, the newer
+    #: its number on the board; newer notes have larger numbers
     seq: int
     at: datetime
     author: str
@@ -30,13 +30,13 @@ class NoteView(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
     importance: float
     metadata: dict[str, Any]
-    #: the task whose attempt wrote it; empty: it was written from outside of the run
+    #: the task whose attempt wrote the note; empty if it was written outside the run
     task: str
     attempt: int | None
-    #: untrusted sources that it derives from
+    #: untrusted sources that the note derives from
     taint: tuple[str, ...]
     size: int
-    #: of a large one, only how it begins, as text
+    #: of a large note, only the beginning, as text
     content: Any
     truncated: bool
 
@@ -45,12 +45,12 @@ class NoteList(Struct, frozen=True):
     """Notes, newest first."""
 
     notes: list[NoteView]
-    #: whether there are older ones that were asked for, too
+    #: whether there are older notes that match
     has_more: bool
 
 
 def note_routes(api: ApiContext) -> APIRouter:
-    """The route, for this server."""
+    """Create the route for a server."""
     router = APIRouter(prefix="/runs/{run}/notes", tags=["board"])
 
     @router.get("", **returns(NoteList))
@@ -100,5 +100,5 @@ def _note_view(note: Note, posted: Mapping[tuple[int, datetime], PostedBy]) -> N
 
 
 def _beginning(note: Note) -> str:
-    """How a large note begins; of one that is stored outside of the journal's events, nothing."""
+    """The beginning of a large note; empty if its content is in a blob."""
     return "" if note.stored.blob else preview_words(note.stored, MOST_CONTENT)

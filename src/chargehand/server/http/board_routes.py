@@ -1,4 +1,4 @@
-"""Routes about the board of a run: its blocks, their history, and a person's edit while the run is paused."""
+"""Routes for the board of a run: its blocks, their history, and edits while the run is paused."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from chargehand.server.http.event_json import preview_of
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.run_cache import RunRecord
 
-#: versions of a block that are returned
+#: most versions of a block in a reply
 MOST_VERSIONS = 50
 
 
@@ -33,9 +33,9 @@ class BlockView(Struct, frozen=True, kw_only=True):
     readers: tuple[str, ...]
     writers: tuple[str, ...]
     at: datetime
-    #: two have written it, and neither had read what the other wrote
+    #: meant for concurrent writes that did not see each other; not computed, so always false
     conflict: bool = False
-    #: untrusted sources that its newest version derives from
+    #: untrusted sources that the newest version derives from
     taint: tuple[str, ...] = ()
     value: Any = None
     history: list[Any] = []
@@ -54,7 +54,7 @@ class BlockBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def board_routes(api: ApiContext) -> APIRouter:
-    """The routes, for this server."""
+    """Create the routes for a server."""
     router = APIRouter(prefix="/runs/{run}/board", tags=["board"])
 
     @router.get("", **returns(BoardView))
@@ -94,7 +94,7 @@ def board_routes(api: ApiContext) -> APIRouter:
             raise _unknown(run, key)
         _refuse_unpaused(record)
         version = _version_in(if_match, known)
-        # What a person has edited may still hold words of an untrusted source.
+        # An edited value may still contain text from an untrusted source.
         value = Value.of(body.value, known.taint)
         try:
             await own.write(key, value, expect=version)
@@ -113,7 +113,7 @@ def board_routes(api: ApiContext) -> APIRouter:
 
 
 def _refuse_unpaused(record: RunRecord) -> None:
-    """Raise 409 unless the run is paused: its workers would go on with what they have read."""
+    """Raise 409 unless the run is paused: otherwise, workers would continue with the old value."""
     schedule = record.live_run.schedule
     if schedule.status is not None:
         raise RunEnded(record.run, schedule.status.value)
@@ -125,7 +125,7 @@ def _refuse_unpaused(record: RunRecord) -> None:
 
 
 def _version_in(if_match: str | None, known: Block) -> int:
-    """The version that the caller has read."""
+    """The version that the caller has read, from If-Match."""
     if if_match is None:
         words = "name the version that you have read, in the header If-Match"
         raise Refusal(428, "VersionMissing", words, f"it is {known.version} now")
@@ -142,7 +142,7 @@ def _unknown(run: str, key: str) -> Refusal:
 
 
 async def _details(own: Board, key: str) -> BlockView | None:
-    """A block with its value and its newest versions, the newest first."""
+    """A block with its value and its newest versions, newest first."""
     labels = {label.label: label for label in await own.labels()}
     newest = await own.find(key) if key in labels else None
     if newest is None:

@@ -1,4 +1,4 @@
-"""Routes that change the course of a run, whichever process leads it."""
+"""Routes that control a run, whichever process leads it."""
 
 import uuid
 from typing import Any
@@ -17,7 +17,7 @@ from chargehand.server.http.run_cache import RunRecord
 from chargehand.server.http.run_routes import RunAccepted
 from chargehand.supervisor.requests import run_id
 
-#: characters of a reason or a note
+#: most characters of a reason, note or key
 LONGEST = 20_000
 
 
@@ -70,7 +70,7 @@ class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def control_routes(api: ApiContext) -> APIRouter:
-    """The routes, for this server."""
+    """Create the routes for a server."""
     router = APIRouter(prefix="/runs/{run}", tags=["control"])
     boss = api.boss
 
@@ -115,7 +115,7 @@ def control_routes(api: ApiContext) -> APIRouter:
 
 
 def _add_continuations(router: APIRouter, api: ApiContext) -> None:
-    """Routes by which a run goes on: with another budget, in another process, or once more."""
+    """Add the routes that continue a run: with another budget, in this process, or in a new run."""
     boss = api.boss
 
     @router.post("/budget", **returns(RunAccepted, 202), **takes(BudgetBody))
@@ -162,7 +162,7 @@ def _returns_either() -> dict[str, Any]:
 
 
 def _ended(record: RunRecord) -> str:
-    """How a run has ended; empty if it has not."""
+    """The final status of a run; empty if it has not ended."""
     status = record.live_run.schedule.status
     return "" if status is None else status.value
 
@@ -173,9 +173,9 @@ def _refuse_ended(record: RunRecord) -> None:
 
 
 def failed_tasks(record: RunRecord) -> list[str]:
-    """The tasks of a plan that a fork is told to do again. Raises `UsageError` if nothing has failed.
+    """The failed tasks that a fork must run again. Raises `UsageError` if no task has failed.
 
-    Tasks with `for_each` are not among them: a fork does their failed items again, and keeps the others.
+    Tasks with `for_each` are left out: a fork runs their failed items again anyway, and keeps the others.
     """
     schedule = record.live_run.schedule
     failed = [

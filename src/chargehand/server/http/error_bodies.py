@@ -1,4 +1,4 @@
-"""Errors as the API returns them: a status and `{"error": {"kind", "message", "hint"}}`."""
+"""Errors in the API: a status and a body `{"error": {"kind", "message", "hint"}}`."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ from chargehand.errors import (
 )
 
 JSON_TYPE = "application/json"
-#: the first that fits counts
+#: HTTP status by type of error; the first match counts
 _STATUS: tuple[tuple[type[ChargehandError], int], ...] = (
     (QuestionTaken, 409),
     (KeyConflict, 409),
@@ -46,7 +46,7 @@ _STATUS: tuple[tuple[type[ChargehandError], int], ...] = (
 
 
 class Refusal(Exception):
-    """A request is refused, with this status."""
+    """Raised to refuse a request with this status."""
 
     def __init__(self, status: int, kind: str, message: str, hint: str = "", **facts: Any) -> None:
         self.status = status
@@ -57,25 +57,25 @@ class Refusal(Exception):
 
 
 def json_response(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Anything that msgspec can encode, as a response."""
+    """A JSON response from anything that msgspec can encode, or from encoded bytes."""
     body = data if isinstance(data, bytes) else msgspec.json.encode(data)
     return Response(body, status, headers, media_type=JSON_TYPE)
 
 
 def error_body(kind: str, message: str, hint: str = "", **facts: Any) -> bytes:
-    """The JSON of an error; facts stand beside it."""
+    """The JSON of an error, with `facts` as further top-level fields."""
     error = {"kind": kind, "message": message, "hint": hint}
     return msgspec.json.encode({"error": error, **facts})
 
 
 def refused(error: Refusal) -> Response:
-    """The response to a request that was refused here."""
+    """The response for a `Refusal`."""
     body = error_body(error.kind, str(error), error.hint, **error.facts)
     return json_response(body, error.status)
 
 
 def failed_response(error: ChargehandError) -> Response:
-    """The response to what the supervisor or the journal refused."""
+    """The response for an error of the supervisor or the journal."""
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
     message, _, hint = str(error).partition("; ")
     facts: dict[str, Any] = {}
@@ -94,7 +94,7 @@ def failed_response(error: ChargehandError) -> Response:
 
 
 def fault_json(fault: Any) -> dict[str, str]:
-    """A fault of a plan: which task, which field if that is known, and what is wrong."""
+    """A fault of a plan as JSON: its task, its field if known, and what is wrong."""
     field = _FIELDS.get(fault.kind, "")
     return {"task": fault.task, "field": field, "kind": fault.kind, "message": fault.message}
 

@@ -1,4 +1,4 @@
-"""Events as the API sends them: those of `--json`, with large values cut to a preview."""
+"""The JSON of events in the API: as with `--json`, but with large values cut to a preview."""
 
 from typing import Any
 
@@ -23,20 +23,20 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Done, Failed, NeedsInput
 from chargehand.facts.value import Value
 
-#: characters of a value that are sent with an event; the rest is fetched where it is wanted
+#: most characters of a value in an event; clients fetch the rest on demand
 PREVIEW = 200
-#: characters of an error's stack, and bytes of what a plan hands to a task
+#: most characters of an error's stack trace, and most bytes of a task's arguments
 MOST_STACK, MOST_ARGS = 2_000, 2_000
 
 
 def event_json(run: str, seq: int, event: Event) -> bytes:
-    """The JSON of one event: its number, its run, and its fields."""
+    """The JSON of an event, with its number and its run."""
     fields = msgspec.json.decode(encode(event), type=dict[str, Raw])
     return msgspec.json.encode({"seq": seq, "run": run, **fields, **_cut(event)})
 
 
 def preview_of(value: Value) -> dict[str, Any]:
-    """How large a value is, and how it begins."""
+    """The size of a value, its beginning and its taint."""
     told: dict[str, Any] = {"size": value.size if value.blob else len(value.json), "preview": ""}
     if not value.blob:
         told["preview"] = preview_words(value)
@@ -46,7 +46,7 @@ def preview_of(value: Value) -> dict[str, Any]:
 
 
 def preview_words(value: Value, most: int = PREVIEW) -> str:
-    """The beginning of a value that is no blob: of a text its words, else of its JSON."""
+    """The beginning of a value that is not a blob: of a string its text, otherwise of its JSON."""
     json = bytes(value.json)
     if json[:1] == b'"':
         return str(value.read())[:most]
@@ -54,14 +54,14 @@ def preview_words(value: Value, most: int = PREVIEW) -> str:
 
 
 def _cut(event: Event) -> dict[str, Any]:
-    """The fields of an event that hold values, without them."""
+    """The fields of an event that contain values, with previews instead of the values."""
     match event:
         case StepStarted():
             return {"about": preview_of(event.about), "step": _step(event)}
         case StepFinished() | AttemptFinished():
             return {"outcome": _outcome(event.outcome)}
         case RunRequested():
-            # Without where the crew lies on this machine.
+            # Without `source`: clients need not know where the crew is on this machine.
             return {"earlier": preview_of(event.earlier), "source": {}}
         case ItemsListed():
             return {"items": [preview_of(each) for each in event.items]}
@@ -79,7 +79,7 @@ def _cut(event: Event) -> dict[str, Any]:
 
 
 def _step(event: StepStarted) -> dict[str, str]:
-    """What a step is for, so that nobody needs its arguments to name it."""
+    """The kind of a step, and its model or nested run, so that clients can name it without its arguments."""
     about = None if event.about.blob else event.about.read()
     kind = step_kind(event.name, about)
     told = {"kind": kind.value}

@@ -1,8 +1,8 @@
 """Live events of runs as server-sent events (SSE).
 
-All streams of one run share one feed. The feed reads the journal once for all of them and keeps the newest
-frames, up to a bound. A stream takes frames from there as fast as its reader does; one that falls behind
-the oldest frame is sent `event: resync` and ends. So a slow reader costs neither memory nor time.
+All streams of a run share one feed. The feed reads the journal once for all streams and keeps a limited number of the
+newest frames. Each stream takes frames from the feed at the speed of its reader. A stream that falls behind the oldest
+frame is sent `event: resync` and ends. So a slow reader costs neither memory nor time.
 """
 
 import asyncio
@@ -28,50 +28,50 @@ from chargehand.server.http.event_json import event_json
 
 log = logging.getLogger("chargehand")
 
-#: seconds between two frames of a run: at most ten a second
+#: least seconds between two frames of a run
 INTERVAL = 0.1
-#: seconds of that for each open stream, so that many streams leave time for the runs themselves
+#: least seconds between two frames per open stream, so that many streams leave time for the runs themselves
 INTERVAL_PER_STREAM = 0.001
-#: streams that are woken at once, and seconds until the next are: the runs have the event loop in between
+#: number of streams woken at a time, and seconds of pause in between, in which the runs have the event loop
 AT_ONCE, BREATH = 2, 0.001
-#: events of one frame, and events after which the event loop may turn to other work
+#: most events in a frame, and events after which to yield to the event loop
 MOST_EVENTS, SLICE = 200, 5
-#: bytes of frames of the past that are kept, since many readers begin alike
+#: most bytes of cached past frames; many readers start at the same event
 MOST_HISTORY = 8 * 2**20
-#: frames, and bytes of frames, that a feed keeps
+#: most frames, and most bytes of frames, that a feed keeps
 MOST_FRAMES, MOST_BYTES = 256, 4 * 2**20
-#: seconds of silence after which a comment is sent
+#: seconds of silence after which a ping (an SSE comment) is sent
 PING = 15.0
 PING_FRAME = b": ping\n\n"
 BYE = b"event: bye\ndata: {}\n\n"
 RESYNC = b"event: resync\ndata: {}\n\n"
 END = b"event: end\ndata: {}\n\n"
-#: frames of what models write that may wait for one reader
+#: most text frames that wait for one reader
 MOST_TEXTS = 64
-#: open streams of one server
+#: most open streams of a server
 MOST_STREAMS = 1_000
 
 
 class Frame(Struct, frozen=True):
-    """Some events, as they are sent."""
+    """Several events, encoded for sending."""
 
-    #: the number of the event before its first, and of its last
+    #: number of the event before the first one, and of the last one
     after: int
     last: int
     data: bytes
-    #: the run has ended with it
+    #: whether the run has ended with this frame
     is_last: bool = False
 
 
 class TextFeed:
-    """What models write for one run while they write it, put together for all streams that follow it.
+    """Streams the text that models write for one run, for all streams of the run.
 
-    It comes from the process that leads the run, is not stored, and is dropped where a reader is too slow.
-    Has the two methods of a queue that `TextStreams` calls.
+    The text is available only in the process that leads the run. It is not stored, and is dropped if a reader is too
+    slow. `TextStreams` calls this object like a queue (`put_nowait` and `qsize`).
     """
 
     def __init__(self) -> None:
-        #: of the answer, for those who come late
+        #: the answer so far, for streams that join late
         self._answer = ""
         self._pieces: list[AnswerPiece | TaskPiece] = []
         self.is_new = asyncio.Event()
@@ -84,7 +84,7 @@ class TextFeed:
         return len(self._pieces)
 
     def answer_so_far(self) -> bytes:
-        """A frame with the answer as far as it was written; nothing if there is none."""
+        """A frame with the answer so far; empty if there is none."""
         return (
             _text_frame("answer", {"text": self._answer, "begins_anew": True})
             if self._answer
@@ -92,7 +92,7 @@ class TextFeed:
         )
 
     def take(self) -> tuple[list[bytes], list[bytes]]:
-        """Frames of the answer, and of tasks, since the last time; pieces of one text are joined."""
+        """The new frames of the answer and of tasks since the last call; pieces of a task's text are joined."""
         pieces, self._pieces = self._pieces, []
         self.is_new.clear()
         answers: list[bytes] = []
@@ -124,11 +124,11 @@ def _text_frame(kind: str, told: dict[str, Any]) -> bytes:
 
 
 class RunFeed:
-    """Reads the events of one run for all streams that follow it."""
+    """Reads the events of one run for all its streams."""
 
     def __init__(self, run: str, journal: Journal, after: int, streams: "EventStreams") -> None:
         self.run = run
-        #: the number of the last event that was read
+        #: number of the last event that was read
         self.seq = after
         self.followers: set[RunStream] = set()
         self._journal = journal
@@ -142,12 +142,12 @@ class RunFeed:
         self._telling.add_done_callback(_log_failure)
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         self.task.cancel()
         self._telling.cancel()
 
     def listen(self) -> None:
-        """Hear what models write, and what they write for tasks if a stream wants that."""
+        """Subscribe to the text of models: of the answer, and of tasks if a stream wants that."""
         texts, wants = self._streams.texts, any(each.wants_tokens for each in self.followers)
         texts.remove(self.run, self.texts)
         texts.add(self.run, self.texts, tokens=wants)
@@ -156,7 +156,7 @@ class RunFeed:
         self._streams.texts.remove(self.run, self.texts)
 
     async def _tell_on(self) -> None:
-        """Hand on what models write, some times a second."""
+        """Pass on the text of models, several times a second."""
         while True:
             await self.texts.is_new.wait()
             await self._tell()
@@ -170,9 +170,9 @@ class RunFeed:
                 await asyncio.sleep(BREATH)
 
     def frame_behind(self, seq: int) -> Frame | None:
-        """The frame that goes on after this event; None if there is nothing new.
+        """The frame that contains the event after `seq`; None if there is nothing new.
 
-        Raises `LookupError` if what comes next is kept no longer.
+        Raises `LookupError` if that frame is no longer kept.
         """
         if seq >= self.seq:
             return None
@@ -197,9 +197,9 @@ class RunFeed:
             await signal.wait(since=known)
 
     async def _read(self) -> bool:
-        """Put what is new into frames; whether the run has ended."""
+        """Publish new events as frames. Returns whether the run has ended."""
         is_over = False
-        with contextlib.suppress(UnknownRun):  # it waits for a supervisor to start it
+        with contextlib.suppress(UnknownRun):  # it is submitted but not started
             async for frame in frames(self._journal, self.run, self.seq):
                 is_over = frame.is_last
                 await self._publish(frame)
@@ -207,7 +207,7 @@ class RunFeed:
 
     async def _publish(self, frame: Frame) -> None:
         if frame.is_last:
-            await self._tell()  # the whole answer comes before the end
+            await self._tell()  # send the whole answer before the end
         self._frames.append(frame)
         self._bytes += len(frame.data)
         self.seq = frame.last
@@ -235,31 +235,31 @@ class EventStreams:
         self._reading = asyncio.Lock()
 
     def stop(self) -> None:
-        """Have every stream say good-bye and end."""
+        """End all streams with `event: bye`."""
         self.is_stopping = True
         for feed in self._feeds.values():
             for follower in feed.followers:
                 follower.wake.set()
 
     async def frame_of_past(self, run: str, after: int, last: int | None) -> Frame | None:
-        """A frame of events behind this one, up to `last`; None if there are none. Read once for all readers."""
+        """A frame of the events after `after`, up to `last`; None if there are none. Cached for all readers."""
         known = self._past.get((run, after))
         if known is not None and (last is None or known.last <= last):
             self._past.move_to_end((run, after))
             return known
-        async with self._reading:  # one at a time: the runs come first
+        async with self._reading:  # one at a time, because the runs have priority
             if known is None:
                 known = self._past.get((run, after))
                 if known is not None and (last is None or known.last <= last):
                     return known
-            with contextlib.suppress(UnknownRun):  # it waits for a supervisor to take it up
+            with contextlib.suppress(UnknownRun):  # it is submitted but not started
                 async for frame in frames(self.journal, run, after, last):
                     self._keep(run, frame)
                     return frame
         return None
 
     def _keep(self, run: str, frame: Frame) -> None:
-        """Events never change, so any frame of the past stays right."""
+        """Cache a frame. Events never change, so a cached frame remains valid."""
         old = self._past.pop((run, frame.after), None)
         self._past[run, frame.after] = frame
         self._past_bytes += len(frame.data) - (0 if old is None else len(old.data))
@@ -268,7 +268,7 @@ class EventStreams:
 
     @contextlib.contextmanager
     def following(self, stream: "RunStream", after: int) -> Iterator[RunFeed]:
-        """The feed of a run, which reads on while a stream follows it."""
+        """The feed of a run, which reads new events inside the block."""
         feed = self._feeds.get(stream.run)
         if feed is None or feed.task.done():
             feed = self._feeds[stream.run] = RunFeed(stream.run, self.journal, after, self)
@@ -299,13 +299,13 @@ class RunStream:
         wants_tokens: bool = False,
     ) -> None:
         self.run = run
-        #: asked before each frame: a token may be revoked, or a session logged out, while a stream is open
+        #: called before each frame: meanwhile, a token may be revoked or a session logged out
         self._is_granted = is_granted
         self.wants_tokens = wants_tokens
         self.wake = asyncio.Event()
-        #: frames without a number: what models write
+        #: frames with text of models
         self._texts: deque[bytes] = deque()
-        #: frames of tasks that were dropped since the last one
+        #: number of task frames dropped since the last one that was kept
         self._dropped = 0
         self._streams = streams
         self._seq = after
@@ -313,7 +313,7 @@ class RunStream:
         self._is_gone = False
 
     def response(self, receive: Receive) -> StreamingResponse:
-        """The stream as a response. Ends when the reader goes away."""
+        """The stream as a response. It ends when the reader disconnects."""
         if self._streams.count >= MOST_STREAMS:
             raise Refusal(
                 *(503, "TooManyStreams", f"{MOST_STREAMS} streams are open"),
@@ -324,13 +324,13 @@ class RunStream:
             media_type="text/event-stream",
             headers={
                 "cache-control": "no-store",
-                "connection": "close",  # so that a server that stops has nothing to wait for
+                "connection": "close",  # so that a stopping server need not wait for the connection
                 "x-accel-buffering": "no",
             },
         )
 
     def hear(self, answers: list[bytes], tokens: list[bytes]) -> None:
-        """Take in what models write. What is written for tasks is dropped first."""
+        """Queue text frames. If too many wait, frames of tasks are dropped, but not those of the answer."""
         self._texts += answers
         for frame in tokens if self.wants_tokens else ():
             if len(self._texts) >= MOST_TEXTS:
@@ -363,10 +363,10 @@ class RunStream:
         self.wake.set()
 
     async def _frames(self) -> AsyncIterator[bytes]:
-        yield b": chargehand\n\n"  # so that the reader has the headers at once
+        yield b": chargehand\n\n"  # sends the headers to the reader at once
         if self._seq > 0:
             known = await self._known_event()
-            if known is None:  # it would wait for events that never come
+            if known is None:  # otherwise it would wait for events that never come
                 yield RESYNC
                 return
             self._is_over = isinstance(known, RunFinished)
@@ -387,11 +387,11 @@ class RunStream:
                 except LookupError:
                     yield RESYNC
                     return
-                if frame is None and feed.task.done():  # it could not be read any further
+                if frame is None and feed.task.done():  # the feed has failed
                     yield RESYNC
                     return
                 if len(self._texts) > 2 * MOST_TEXTS:
-                    yield RESYNC  # too slow even for the answer
+                    yield RESYNC  # the reader is too slow even for the answer
                     return
                 if frame is None:
                     if not await self._is_woken():
@@ -399,7 +399,7 @@ class RunStream:
                 elif frame.after == self._seq:
                     self._seq, self._is_over = frame.last, frame.is_last
                     yield frame.data
-                else:  # it has read some of these by itself
+                else:  # this stream has already sent some events of the frame
                     async for data in self._missed(frame.last):
                         yield data
         while self._texts:
@@ -408,7 +408,7 @@ class RunStream:
             yield END
 
     async def _missed(self, last: int | None) -> AsyncIterator[bytes]:
-        """What is in the journal already, up to an event or all."""
+        """The events that are in the journal already, up to `last`."""
         while not (self._is_over or self._is_gone or self._streams.is_stopping):
             if last is not None and self._seq >= last:
                 return
@@ -419,7 +419,7 @@ class RunStream:
             yield frame.data
 
     async def _known_event(self) -> Event | None:
-        """The event that it goes on from; None if the run has none with this number."""
+        """The event after which the stream starts; None if the run has no event with this number."""
         with contextlib.suppress(UnknownRun):
             async for entry in self._streams.journal.read(self.run, self._seq - 1):
                 return entry.event
@@ -437,7 +437,7 @@ class RunStream:
 async def frames(
     journal: Journal, run: str, after: int, last: int | None = None
 ) -> AsyncIterator[Frame]:
-    """The events of a run after this one, up to `last`, as frames."""
+    """Read the events of a run after `after`, up to `last`, as frames."""
     parts: list[bytes] = []
     seq, is_over = after, False
     async for entry in journal.read(run, after):

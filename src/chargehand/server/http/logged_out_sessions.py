@@ -1,4 +1,4 @@
-"""Sessions of browsers that were logged out, kept beside the tokens until they would have ended by themselves."""
+"""Stores logged-out browser sessions next to the token file, until they would have expired anyway."""
 
 import os
 import sys
@@ -13,21 +13,21 @@ from chargehand.regular_file import read_regular_file
 if sys.platform != "win32":
     import fcntl
 
-#: sessions that are over anyway, after which the file is written anew without them
+#: number of expired sessions in the file after which it is rewritten without them
 MOST_OVER = 200
 
 
 class EndedSessions:
-    """The marks of sessions that were logged out, each with the instant at which it would have ended.
+    """The marks of logged-out sessions, each with the time at which the session would have expired.
 
-    A cookie is signed, not stored, so only this file tells a session that was logged out from one that goes on.
-    Each line is added by itself: two servers with one token file lose nothing of each other's.
+    Cookies are signed, not stored, so only this file distinguishes a logged-out session from a valid one. Lines are
+    appended one by one, so that two servers with the same token file do not lose each other's entries.
     """
 
     def __init__(self, path: Path | None) -> None:
-        #: None: they are kept in memory only
+        #: None: sessions are kept only in memory
         self.path = path
-        #: how often it has changed, here or in the file
+        #: number of changes, here or in the file
         self.changes = 0
         self._ended: dict[str, int] = {}
         self._seen: tuple[int, int, int] | None = None
@@ -37,7 +37,7 @@ class EndedSessions:
         return mark in self._ended
 
     def add(self, mark: str, ends: int, now: float) -> None:
-        """End a session. Raises a `JournalError` if that cannot be stored; it has ended here all the same."""
+        """End a session. Raises `JournalError` if this cannot be stored; this process refuses the session anyway."""
         self.read()
         self._ended[mark] = ends
         self.changes += 1
@@ -59,12 +59,12 @@ class EndedSessions:
                 _replace(path, b"".join(b"%d %s\n" % (e, m.encode()) for m, e in kept.items()))
                 self._ended = kept
                 return
-            # A line that was cut off when the disk was full must not swallow this one.
+            # A full disk may have cut off the last line: this entry must not be appended to it.
             gap = b"" if not known or known.endswith(b"\n") else b"\n"
             _write(handle, gap + b"%d %s\n" % (ends, mark.encode()))
 
     def read(self) -> None:
-        """Take in what other servers have stored."""
+        """Read what other servers have stored."""
         if self.path is None:
             return
         try:
@@ -82,7 +82,7 @@ class EndedSessions:
 
 
 def _entries(data: bytes) -> dict[str, int]:
-    """By mark: the end. A line that is not whole says nothing."""
+    """The expiry time of each mark. Incomplete lines are ignored."""
     found = {}
     for line in data.decode("ascii", "replace").splitlines():
         ends, _, mark = line.partition(" ")
@@ -93,14 +93,17 @@ def _entries(data: bytes) -> dict[str, int]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """The file, to be added to; nobody else writes it meanwhile, or puts another in its place."""
+    """Open the file for appending, and lock it. Other processes can neither write nor replace it meanwhile.
+
+    On Windows, there is no lock.
+    """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             if sys.platform != "win32":
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 if os.fstat(handle).st_ino != path.stat().st_ino:
-                    continue  # it was replaced while we waited
+                    continue  # another process replaced the file during the wait
             yield handle
             return
         finally:
@@ -114,7 +117,7 @@ def _write(handle: int, data: bytes) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".logouts-")  # of mode 0600
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".logouts-")  # with mode 0600
     try:
         try:
             _write(handle, data)

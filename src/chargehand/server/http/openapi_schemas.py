@@ -1,4 +1,4 @@
-"""The OpenAPI document: schemas of what routes take and return, made from the types that they use."""
+"""Builds the OpenAPI document, with schemas made from the types that routes take and return."""
 
 import re
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from chargehand.server.http.error_bodies import JSON_TYPE, Refusal
 T = TypeVar("T")
 REF = "#/components/schemas/{name}"
 _KNOWN: dict[str, type[Any]] = {}
-#: what is before the first escape of half a pair of surrogates, and that; possessive, hence linear
+#: matches up to and including the first escape of a lone surrogate; possessive, so it takes linear time
 _HALF_CHARACTER = re.compile(
     rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+"
     rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})",
@@ -52,13 +52,13 @@ _ERRORS = {
 
 
 def ref(kind: type[Any]) -> dict[str, str]:
-    """A reference to the schema of this type."""
+    """A reference to the schema of a type."""
     _KNOWN[kind.__name__] = kind
     return {"$ref": REF.format(name=kind.__name__)}
 
 
 def returns(kind: type[Any] | None = None, status: int = 200, what: str = "") -> dict[str, Any]:
-    """The arguments of a route that returns this type, or nothing, and the errors that all have."""
+    """The decorator arguments for a route that returns this type, or nothing, including the common errors."""
     words = what or ("Done." if kind is None else (kind.__doc__ or "").strip().splitlines()[0])
     told: dict[str, Any] = {"description": words}
     if kind is not None:
@@ -69,13 +69,13 @@ def returns(kind: type[Any] | None = None, status: int = 200, what: str = "") ->
 
 
 def takes(kind: type[Any], *, required: bool = True) -> dict[str, Any]:
-    """The argument of a route that takes a body of this type."""
+    """The decorator argument for a route that takes a body of this type."""
     body = {"required": required, "content": {JSON_TYPE: {"schema": ref(kind)}}}
     return {"openapi_extra": {"requestBody": body}}
 
 
 async def body_of(request: Request, kind: type[T]) -> T:
-    """The body of a request, checked against its type. An empty one is the type's default."""
+    """Decode and check the body of a request. An empty body counts as `{}`."""
     data = await request.body()
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
@@ -93,7 +93,7 @@ async def body_of(request: Request, kind: type[T]) -> T:
 
 
 def fields_hint(kind: type[Any], words: str) -> str:
-    """The fields of the object that an error of validation is about; `words` name its place in a body of this type."""
+    """The fields of the object with a validation error; `words` is the error, which contains the object's position."""
     place, found = "", _fields_of(type_info(kind))
     for name in words.partition(" - at `$.")[2].rstrip("`").split("."):
         below = _fields_of(found[name].type) if name in found else {}
@@ -107,7 +107,7 @@ def fields_hint(kind: type[Any], words: str) -> str:
 
 
 def _fields_of(kind: Type) -> dict[str, Field]:
-    """By name: the fields of an object that can be sent for this type; empty if it is no object of ours."""
+    """The fields of a type by name; empty if it is not a msgspec struct."""
     for each in kind.types if isinstance(kind, UnionType) else (kind,):
         if isinstance(each, StructType):
             return {field.encode_name: field for field in each.fields}
@@ -115,7 +115,7 @@ def _fields_of(kind: Type) -> dict[str, Field]:
 
 
 def _lone_surrogate(data: bytes) -> str:
-    """Words about the first lone surrogate of a body; empty if there is none."""
+    """The first lone surrogate of a body, in words; empty if there is none."""
     found = _HALF_CHARACTER.match(data)
     if found is None:
         return ""
@@ -126,14 +126,14 @@ def _lone_surrogate(data: bytes) -> str:
 
 
 def install(app: FastAPI, servers: Sequence[str]) -> None:
-    """Have the application describe itself with these schemas."""
+    """Make the application use these schemas in its OpenAPI document."""
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = _document(app, servers)
         return app.openapi_schema
 
-    app.openapi = described  # type: ignore[method-assign]  # as FastAPI's documentation says
+    app.openapi = described  # type: ignore[method-assign]  # as FastAPI documents it
 
 
 def _document(app: FastAPI, servers: Sequence[str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Routes about plans: read, check, change, approve.
+"""Routes for plans: read, check, change, approve.
 
-A run that was submitted with `review` asks a person about its plan, and later about every change. The plan as
-the person has edited it is kept as a draft on the board of the run until it is approved.
+A run that was submitted with `review_plan` asks a person to approve its plan, and later each change. An edited plan is
+saved as a draft on the board of the run until it is approved.
 """
 
 import asyncio
@@ -40,9 +40,9 @@ from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.question_routes import AnswerTaken, answered, taken_by
 from chargehand.server.http.run_cache import RunRecord
 
-#: the block of a run's board that holds the plan as a person has edited it
+#: label of the block on a run's board that contains the edited plan
 DRAFT = "plan draft"
-#: seconds in which the process that leads a run has to take a change of its plan
+#: seconds to wait until the leader of a run has taken over a plan change
 PATIENCE = 5.0
 
 
@@ -50,7 +50,7 @@ class PlanBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A plan, as `Plan.to_json` writes it."""
 
     plan: dict[str, Any]
-    #: kept with the change
+    #: stored with the change
     reason: str = ""
 
 
@@ -73,10 +73,10 @@ class PlanTotals(Struct, frozen=True):
     """The size of a plan."""
 
     tasks: int
-    #: tasks in the longest chain, and the most that can run at once
+    #: length of the longest chain of tasks, and the largest number of tasks with the same depth
     depth: int
     width: int
-    #: seconds, if every task takes as long as it is expected to; null: nothing is known
+    #: expected seconds; null if nothing is known
     estimate: float | None
 
 
@@ -92,15 +92,15 @@ class PlanReview(Struct, frozen=True, kw_only=True):
     """What a person is to approve."""
 
     question: str
-    #: the plan that was proposed; of a change, its new tasks
+    #: the proposed plan; for a change, its new tasks
     plan: Any
     is_change: bool
     removed: list[str]
     replaced: list[str]
     reason: str
-    #: the plan as it was edited and saved
+    #: the saved draft, if any
     draft: Any = None
-    #: what was wrong with the last answer, in words
+    #: the text of the question
     text: str = ""
 
 
@@ -108,23 +108,23 @@ class PlanView(Struct, frozen=True, kw_only=True):
     """The plan of a run as it is now, and what is to be approved."""
 
     version: int
-    #: what a change must name in If-Match, and an approval as `version`
+    #: to be sent with a change as If-Match, and with an approval as `version`
     etag: str
     plan: Any
-    #: tasks that were never started, and so may be changed
+    #: tasks that may be changed, because they were never started
     editable: list[str]
     versions: list[Any]
     review: PlanReview | None = None
-    #: the plan that was proposed last, of a run that ended without a plan
+    #: the last proposed plan, if the run has ended without a plan
     refused: PlanReview | None = None
-    #: after a change: new ids by old ones
+    #: after a change: new task ids, by old ids
     renamed: Any = UNSET
-    #: why a change that was accepted is not in the plan yet; empty if it is
+    #: why an accepted change is not in the plan yet; otherwise empty
     pending: str = ""
 
 
 def plan_routes(api: ApiContext) -> APIRouter:
-    """The routes, for this server."""
+    """Create the routes for a server."""
     router = APIRouter(tags=["plans"])
 
     @router.post("/plan/check", **returns(PlanCheck), **takes(PlanBody))
@@ -136,7 +136,7 @@ def plan_routes(api: ApiContext) -> APIRouter:
         body = await body_of(request, PlanBody)
         paces = await api.boss.paces()
         reach = await api.boss.reach() if grant.allows(Scope.OPERATE) else {}
-        # In a thread, because a plan far above the cap takes long to look at, and others wait.
+        # In a thread, because checking a huge plan takes long and would block other requests.
         found = await asyncio.to_thread(
             _check, body.plan, api.boss.roster, api.boss.limits, paces, reach
         )
@@ -175,7 +175,7 @@ def plan_routes(api: ApiContext) -> APIRouter:
 
 
 async def _change(api: ApiContext, run: str, wanted: Plan, version: int, reason: str) -> PlanView:
-    """The plan once it is changed. Raises a refusal with the current plan if another was faster."""
+    """Change a plan and return it. Raises a refusal with the current plan if another change was first."""
     try:
         edit = await api.boss.control.change_plan(
             run, wanted, version=version, roster=api.boss.roster, reason=reason
@@ -197,9 +197,9 @@ def _returns_changed() -> dict[str, Any]:
 async def _wait_changed(
     api: ApiContext, run: str, change: PlanAmended | None
 ) -> tuple[RunRecord, str]:
-    """A run once its plan has this change, or why it has not after some seconds.
+    """Wait until the plan of a run contains a change. If it does not in time, also returns why.
 
-    Raises `PlanChanged` if the process that leads the run has refused the change.
+    Raises `PlanChanged` if the leader of the run has refused the change.
     """
     journal = api.boss.journal
     words = "the process that leads the run has not taken the change yet; read the plan again"
@@ -207,7 +207,7 @@ async def _wait_changed(
         async with asyncio.timeout(PATIENCE):
             while True:
                 known = journal.boards.signal.count
-                # Letters first: one that is taken in meanwhile is then found among the events.
+                # Read the inbox first: a command that is taken over meanwhile is then found among the events.
                 letters = await journal.mail.unread()
                 record = await api.runs.records.read(run)
                 version = record.live_run.schedule.version
@@ -228,9 +228,9 @@ async def _wait_changed(
 
 
 async def _has_change(api: ApiContext, record: RunRecord, change: PlanAmended) -> bool:
-    """Whether the version that this change was to make is the one that it made.
+    """Whether this change produced its version of the plan.
 
-    Whoever leads the run has given it another instant. Two people who want the very same have it both.
+    The leader of the run has set another time in the event. If two people request the same change, it is true for both.
     """
     made = next((each for each in record.versions if each.version == change.version), None)
     if made is None:
@@ -294,7 +294,7 @@ def _add_approval_routes(router: APIRouter, api: ApiContext) -> None:
 async def _review_of(
     api: ApiContext, run: str, grant: Grant, version: str | int | None
 ) -> tuple[RunRecord, PlanReview]:
-    """What a person is to approve. Raises a refusal if there is nothing, or it is no longer this version."""
+    """What a person is asked to approve. Raises a refusal if there is nothing, or the version has changed."""
     record = await api.runs.find(run, grant.namespace)
     view = await _view(api, record)
     if view.review is None:
@@ -304,12 +304,12 @@ async def _review_of(
 
 
 def _names(api: ApiContext, record: RunRecord) -> set[str]:
-    """What tasks of this run may name."""
+    """The workers and skills that tasks of this run may name."""
     return api.boss.roster.limited_to(record.requested.workers).names
 
 
 async def _nothing_to_approve(api: ApiContext, record: RunRecord) -> Refusal:
-    """Why nothing can be approved: somebody has, perhaps, or nothing was asked."""
+    """The error if nothing can be approved: it was answered already, or was never asked."""
     asked = [each for each in record.questions.values() if each.question.about == ABOUT_PLAN]
     if asked and asked[-1].answered is not None:
         known = asked[-1].answered
@@ -324,15 +324,15 @@ def _open_question(record: RunRecord) -> Question | None:
 
 
 async def _view(api: ApiContext, record: RunRecord) -> PlanView:
-    """The plan as it is, and what is to be approved."""
+    """The current plan, and what is to be approved."""
     return (await _view_and_draft(api, record))[0]
 
 
 async def _view_and_draft(api: ApiContext, record: RunRecord) -> tuple[PlanView, int]:
-    """The plan as it is, and the version of the block with the draft that it shows; 0: there is none."""
+    """The current plan, and the version of the block with its draft; 0 if there is no draft."""
     question = _open_question(record)
     if question is not None and question.id in (await api.runs.standing(record)).answers:
-        question = None  # answered, and the leader has not heard of it yet
+        question = None  # answered, but the leader has not read the answer yet
     review, draft = (None, 0) if question is None else await _review(api, record, question)
     version = record.live_run.schedule.version
     plan: Any = views.plan_of(record)
@@ -357,7 +357,7 @@ async def _view_and_draft(api: ApiContext, record: RunRecord) -> tuple[PlanView,
 
 
 async def _refused(api: ApiContext, record: RunRecord) -> PlanReview | None:
-    """The plan that a person was asked about last, if the run is over."""
+    """The plan in the last question about a plan, if the run has ended."""
     asked = [each.question for each in record.questions.values()]
     about_plan = [each for each in asked if each.about == ABOUT_PLAN]
     if record.live_run.schedule.status is None or not about_plan:
@@ -386,7 +386,7 @@ async def _review(api: ApiContext, record: RunRecord, question: Question) -> tup
 async def _save_draft(
     api: ApiContext, record: RunRecord, wanted: Plan, question: str, known: int
 ) -> PlanView:
-    """Save a draft in place of the `known` version. Raises 409 if another was saved, or the plan decided on."""
+    """Save a draft over its `known` version. Raises 409 if another draft was saved or the plan was decided on."""
     found = wanted.check(_names(api, record), record.live_run.schedule.limits)
     if found.faults:
         raise PlanRefused(found.faults)
@@ -403,7 +403,7 @@ async def _save_draft(
 
 
 def _refuse_stale(view: PlanView, given: str | None, *, required: bool = True) -> None:
-    """Raise 409 if the plan was changed since it was read."""
+    """Raise 409 if the plan has changed since it was read."""
     if given is None:
         if required:
             words = "name the version that you have read, in the header If-Match"
@@ -423,12 +423,12 @@ def _shown(view: PlanView, status: int = 200) -> Response:
 
 
 def read_plan(data: dict[str, Any]) -> Plan:
-    """The plan in this JSON. Raises `UsageError` with the place of the first error."""
+    """Parse a plan. Raises `UsageError` with the position of the first error."""
     return Plan.from_json(msgspec.json.encode(data)).stored()
 
 
 def totals_of(plan: Plan, estimates: Estimates | None) -> PlanTotals:
-    """How large a plan is. One with a circle in it has no depth."""
+    """The size of a plan; depth and width are 0 if it contains a cycle."""
     tasks = {task.id: task for task in plan.tasks}
     if find_cycle(plan.tasks) or any(n.task == t.id for t in plan.tasks for n in t.all_needs):
         return PlanTotals(len(plan.tasks), 0, 0, None)

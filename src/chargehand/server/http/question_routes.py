@@ -1,4 +1,4 @@
-"""Routes about questions: what runs ask people, and the answers."""
+"""Routes for the questions that runs ask people."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from chargehand.server.http.error_bodies import Refusal, json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.run_shapes import QuestionList, QuestionView
 
-#: characters of an answer
+#: most characters of an answer
 LONGEST = 100_000
 
 
@@ -47,7 +47,7 @@ class Attention(Struct, frozen=True):
 
 
 def question_routes(api: ApiContext) -> APIRouter:
-    """The routes, for this server."""
+    """Create the routes for a server."""
     router = APIRouter(tags=["questions"])
 
     @router.get("/questions", **returns(QuestionList))
@@ -87,7 +87,7 @@ async def _open_questions(api: ApiContext, namespace: str) -> list[QuestionView]
 
 
 async def _asked(api: ApiContext, question: str, grant: Grant) -> Question:
-    """The open question of this id. Raises `QuestionTaken` if it is answered."""
+    """The open question with this id. Raises an error if it is answered, closed or unknown."""
     run = question.partition(":")[0]
     try:
         record = await api.runs.find(run, grant.namespace)
@@ -95,7 +95,7 @@ async def _asked(api: ApiContext, question: str, grant: Grant) -> Question:
         raise UnknownQuestion(question[:200]) from None
     nodes = record.live_run.schedule.nodes.values()
     asked = next((n.question for n in nodes if n.question and n.question.id == question), None)
-    # Perhaps the leader of the run has not heard yet of an answer that came before this one.
+    # An earlier answer may be in the inbox, and the leader of the run may not have read it yet.
     known = answers_in(await api.boss.journal.mail.unread()).get(question)
     if known is not None:
         raise await taken_by(api, QuestionTaken(question, known.by, known.text))
@@ -106,7 +106,7 @@ async def _asked(api: ApiContext, question: str, grant: Grant) -> Question:
 
 
 async def answered(api: ApiContext, question: str, text: str, grant: Grant) -> Response:
-    """Answer a question in the name of a token. Raises 409 if another answer was first."""
+    """Answer a question in the name of the token's holder. Raises 409 if another answer was first."""
     by = api.name_of(grant)
     try:
         await api.boss.answer(question, text, by=by)
@@ -116,7 +116,7 @@ async def answered(api: ApiContext, question: str, text: str, grant: Grant) -> R
 
 
 async def taken_by(api: ApiContext, error: QuestionTaken) -> Refusal:
-    """That a question is answered: by whom, with what, and when."""
+    """The error for a question that is already answered: by whom, with what, and when."""
     record = await api.runs.records.read(error.question.partition(":")[0])
     known = record.questions.get(error.question)
     at = None if known is None or known.answered is None else known.answered.at
@@ -136,7 +136,7 @@ def _choice_at(question: Question, number: int) -> str:
 
 
 def answer_text(question: Question, body: AnswerBody) -> str:
-    """The words that a body answers a question with. Raises `UsageError` if it is not one answer."""
+    """The answer in a body, as text. Raises `UsageError` unless it is exactly one answer."""
     given = [each for each in (body.text, body.choice, body.approve) if each is not None]
     if body.arguments is not None and not given:
         given = [True]

@@ -1,6 +1,6 @@
-"""Checks every request before the API sees it: host, origin, credential, size, time.
+"""Checks each request before it reaches the API: host, origin, credential, size, time.
 
-What is not allowed here reaches no route, so a new route is closed until its caller has a token.
+All routes need a token unless they are listed in `OPEN`, so a new route is protected by default.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from chargehand.server.listening_socket import refuse_body
 
 API = "/api/v1"
 LOGIN, LOGOUT, HEALTH = f"{API}/login", f"{API}/logout", f"{API}/health"
-#: open to all: how one logs in, and whether the server is alive
+#: routes that need no token
 OPEN = frozenset({("POST", LOGIN), ("GET", HEALTH), ("HEAD", HEALTH)})
-#: change nothing, though they are sent with POST
+#: POST routes that change nothing
 HARMLESS = frozenset({LOGIN, LOGOUT, f"{API}/plan/check"})
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-#: bytes of a body, and of one that comes without a credential
+#: most bytes of a body, and of a body without a credential
 MOST_BODY, MOST_LOGIN = 4 * 2**20, 4 * 2**10
-#: seconds in which a body must be there
+#: seconds within which a body must be received
 BODY_TIME = 10.0
-#: lists and objects inside each other, and values in all
+#: deepest nesting of a JSON body, and most values in it
 MOST_DEPTH, MOST_VALUES = 100, 200_000
-#: asked of browsers with every response
+#: security headers of each response
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -47,9 +47,9 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
-# Possessive, and a string that never ends is one too: no byte is read twice, whatever the body holds.
+# Possessive, and also matches an unterminated string: linear time for any body.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-#: a value may be a string under a key, which is another one
+#: each value may be a string, and its key is another string
 _MOST_STRINGS = 2 * MOST_VALUES + 1
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -57,16 +57,16 @@ _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 class GuardRules(Struct, frozen=True, kw_only=True):
     """How strictly requests are checked."""
 
-    #: names that the server answers to, in small letters and without port
+    #: allowed host names, in lower case and without port
     hosts: frozenset[str]
-    #: an address in place of a name is fine: no name that was rebound is one
+    #: whether any IP address is allowed as host: DNS rebinding needs a name
     any_address: bool = False
-    #: the path that a reverse proxy serves it under; empty: /
+    #: the path under which a reverse proxy serves it; empty: /
     base: str = ""
-    #: browsers reach it by https, directly or through a proxy
+    #: whether browsers use HTTPS, directly or through a proxy
     is_secure: bool = False
     is_read_only: bool = False
-    #: of this server: browsers do not tell ports apart
+    #: name of the session cookie, unique per server, because cookies do not distinguish ports
     cookie: str = "chargehand"
     body_time: float = BODY_TIME
 
@@ -81,8 +81,8 @@ class GuardRules(Struct, frozen=True, kw_only=True):
             return False
 
     def session_cookie(self, value: str, age: int = SESSION) -> str:
-        """The Set-Cookie header that begins a session, or ends it with an age of 0."""
-        # Browsers hold `__Host-` to Secure, no Domain and the path /.
+        """The Set-Cookie header that starts a session; with an age of 0, it ends the session."""
+        # Browsers accept `__Host-` only with Secure, without Domain, and with the path /.
         path = "/" if self.is_secure else f"{self.base}/"
         secure = "; Secure" if self.is_secure else ""
         return (
@@ -96,9 +96,9 @@ class GuardRules(Struct, frozen=True, kw_only=True):
 
 
 class RequestGuard:
-    """An application behind its border. The grant of a request is found in `scope["grant"]`.
+    """Wraps an application, and lets only allowed requests through. Sets `scope["grant"]` to the grant of a request.
 
-    `scope["is_granted"]()` says whether it still holds, for requests that take long.
+    `scope["is_granted"]()` tells long requests whether the grant is still valid.
     """
 
     def __init__(self, app: ASGIApp, tokens: AccessTokens, rules: GuardRules) -> None:
@@ -134,10 +134,10 @@ class RequestGuard:
             words = error_body(error.kind, str(error), error.hint)
             await refuse_body(receive, send, words, _error_headers(error), error.status)
             return
-        scope["root_path"] = self._rules.base  # below which all routes are
+        scope["root_path"] = self._rules.base  # the prefix of all routes
         await self._app(scope, _replayed(body, receive), send)
 
-    # where it comes from
+    # source
 
     def _check_source(self, method: str, headers: Headers, *, is_api: bool) -> None:
         host, rules = headers.get("host", ""), self._rules
@@ -167,7 +167,7 @@ class RequestGuard:
                     "scripts send Authorization: Bearer TOKEN",
                 )
 
-    # who sends it
+    # credential
 
     def _grant_for(self, method: str, path: str, headers: Headers, *, is_api: bool) -> Grant | None:
         if (method, path) in OPEN or (not is_api and method in ("GET", "HEAD")):
@@ -194,7 +194,7 @@ class RequestGuard:
         cookie = cookie_in(headers, self._rules.cookie_name)
         return self._tokens.find_session(cookie) if cookie else None
 
-    # what it brings
+    # body
 
     async def _body(self, scope: Scope, headers: Headers, receive: Receive) -> bytes:
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
@@ -237,7 +237,7 @@ class RequestGuard:
 
 
 def cookie_in(headers: Headers, name: str) -> str:
-    """The value of this cookie; empty if there is none."""
+    """The value of a cookie; empty if there is none."""
     try:
         morsel = SimpleCookie(headers.get("cookie", "")).get(name)
     except CookieError:
@@ -246,9 +246,9 @@ def cookie_in(headers: Headers, name: str) -> str:
 
 
 def refuse_deep(body: bytes) -> None:
-    """Refuse JSON that is nested too deeply, or holds too many values, before it is parsed.
+    """Refuse JSON that is nested too deeply or has too many values, before it is parsed.
 
-    It runs on the event loop, so it is linear: some 0.02 s for every MB of the worst body.
+    This runs on the event loop, so it must be linear: about 0.02 s per MB for the worst body.
     """
     bare, strings = _STRING.subn(b"0", body, count=_MOST_STRINGS + 1)
     values = bare.count(b",") + bare.count(b"[") + bare.count(b"{")
@@ -260,11 +260,11 @@ def refuse_deep(body: bytes) -> None:
         if depth > MOST_DEPTH:
             raise Refusal(413, "TooDeep", f"a body is nested {MOST_DEPTH} levels deep at most")
         if depth < 0:
-            return  # no JSON, as the parser will say
+            return  # not JSON; the parser will report it
 
 
 def hosts_for(host: str, allowed: Iterable[str]) -> tuple[frozenset[str], bool]:
-    """The names that a server bound to `host` answers to, and whether any address is fine."""
+    """The allowed host names of a server bound to `host`, and whether any IP address is allowed."""
     names = {"localhost", "127.0.0.1", "[::1]", *(each.lower() for each in allowed)}
     is_wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
     if not is_wildcard:
@@ -273,7 +273,7 @@ def hosts_for(host: str, allowed: Iterable[str]) -> tuple[frozenset[str], bool]:
 
 
 def _name_in(host: str) -> str:
-    """A Host header without its port. What is no host is returned as nothing known."""
+    """The host name in a Host header, without port; empty if the header is invalid."""
     name = host.strip().lower()
     if name.startswith("["):
         name, bracket, port = name.partition("]")
@@ -284,7 +284,7 @@ def _name_in(host: str) -> str:
 
 
 def _is_same_origin(origin: str, host: str) -> bool:
-    # Not the scheme: a proxy may speak https with the browser and http with us.
+    # Ignores the scheme: a proxy may use HTTPS with the browser and HTTP with this server.
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -293,19 +293,19 @@ def _is_same_origin(origin: str, host: str) -> bool:
 
 
 def _path_below(path: str, base: str) -> str:
-    """A path without the base path, whether the proxy has stripped it or not."""
+    """The path without the base path; a proxy may have removed the base path already."""
     return path.removeprefix(base) or "/" if base and f"{path}/".startswith(f"{base}/") else path
 
 
 def _redirect(path: str, query: bytes) -> Message:
-    """The head of a response that sends the browser to this path of the same server."""
+    """The head of a response that redirects to a path of this server."""
     place = path.encode() + (b"?" + query if query else b"")
     headers = [(b"location", place), (b"content-length", b"0")]
     return {"type": "http.response.start", "status": 308, "headers": headers}
 
 
 def _refuse_two_lengths(headers: Headers) -> None:
-    """Refuse a body with two lengths: a proxy may go by the other one, and take the rest for a request."""
+    """Refuse two lengths: a proxy may use the other one and take the rest for a request (request smuggling)."""
     if "content-length" in headers and "transfer-encoding" in headers:
         raise Refusal(
             *(400, "TwoLengths", "Content-Length and Transfer-Encoding exclude each other"),
@@ -337,7 +337,7 @@ async def _read(receive: Receive, most: int) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body that was read, and then whatever else comes: that the client goes away."""
+    """A `receive` that returns the body that was already read, then later messages, such as a disconnect."""
     is_given = False
 
     async def receiving() -> Message:

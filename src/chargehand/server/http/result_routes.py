@@ -1,4 +1,4 @@
-"""Routes about what came of a run: its answer, trace and cost, and how two runs differ."""
+"""Routes for the results of a run: answer, trace and cost, and the comparison of two runs."""
 
 import asyncio
 from collections.abc import Iterable
@@ -26,18 +26,18 @@ class ResultView(Struct, frozen=True, kw_only=True):
     """What a run came to; of one that has not ended, as far as it goes."""
 
     status: str
-    #: as text; null if there is none
+    #: the answer as text; null if there is none
     answer: str | None
-    #: as JSON; text stays text
+    #: the answer as JSON; text is a string
     answer_json: Any
     claims: tuple[Claim, ...]
     contradictions: Any
     gaps: tuple[Gap, ...]
     confidence: float
     composed_by: str
-    #: by task that the answer rests on: who did it and how its result begins
+    #: worker and description of each task that supports the answer
     sources: dict[str, Any]
-    #: calls, tokens_in, tokens_out, cache_read, cache_written, money (null: no price list knows the models)
+    #: calls, tokens_in, tokens_out, cache_read, cache_written, money (null: a price is not known)
     usage: Any
     #: untrusted sources that the answer derives from
     taint: tuple[str, ...]
@@ -50,15 +50,15 @@ class CostView(Struct, frozen=True, kw_only=True):
     by_model: Any
     by_task: Any
     waste: Any
-    #: calls, tokens_in, tokens_out, cache_read, cache_written, money (null: no price list knows the models)
+    #: calls, tokens_in, tokens_out, cache_read, cache_written, money (null: a price is not known)
     usage: Any
     budget: Any
-    #: models that no price list knows: the money of any sum is that of the other models
+    #: models without a known price: sums of money leave them out
     unpriced: list[str]
 
 
 def result_routes(api: ApiContext) -> APIRouter:
-    """The routes, for this server."""
+    """Create the routes for a server."""
     router = APIRouter(tags=["results"])
 
     @router.get("/runs/{run}/result", **returns(ResultView))
@@ -130,7 +130,7 @@ def _result_view(result: RunResult, state: str) -> ResultView:
 
 
 def _with_usage(told: list[dict[str, Any]], used: Iterable[Usage]) -> list[dict[str, Any]]:
-    """Rows of a report, in which an unknown cost is null instead of left out."""
+    """Rows of a report with null for an unknown cost, which is otherwise left out."""
     return [
         {**row, "usage": views.usage_view(usage)} for row, usage in zip(told, used, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Runs as the API shows them: folded from the journal once, then kept up to date event by event."""
+"""Caches the state of runs for the API: reads a run from the journal once, then applies only new events."""
 
 import asyncio
 from bisect import bisect_left
@@ -35,21 +35,21 @@ from chargehand.facts.outcome import Done, NeedsInput, Question
 from chargehand.journal.base import Journal
 from chargehand.runtime.command_inbox import submission_of
 
-#: runs whose state is kept in memory
+#: most runs whose state is cached
 MOST_RECORDS = 32
-#: events after which the event loop may turn to other work
+#: events after which to yield to the event loop
 SLICE = 200
 
 
 class CallRecord(Struct):
-    """A step of an attempt, and where its arguments and its result are found."""
+    """A step of an attempt, and the events with its arguments and its result."""
 
-    #: the number of the event that began it, which is also its id
+    #: number of the event that started it, which is also its id
     seq: int
     task: str
     attempt: int
     span: StepSpan
-    #: the number of the event that ended it; 0: it has not ended
+    #: number of the event that ended it; 0 if it has not ended
     ended: int = 0
 
 
@@ -65,19 +65,19 @@ class _PostedEvent(Struct, frozen=True):
 
 
 class _Posted(Struct, frozen=True):
-    """What the step that posts a note remembers of it: see `roles/board.py`."""
+    """The result of a step that posts a note; see `roles/board.py`."""
 
     event: _PostedEvent
     seq: int
 
 
 _posted: msgspec.json.Decoder[_Posted] = msgspec.json.Decoder(_Posted)
-#: how the names of the steps begin that post a note
+#: prefix of the names of steps that post a note
 _POST = "board.post"
 
 
 class AskedQuestion(Struct):
-    """A question of a run, open or not."""
+    """A question of a run, open or closed."""
 
     question: Question
     task: str
@@ -92,12 +92,12 @@ class PlanChange(Struct, frozen=True):
     version: int
     at: datetime
     reason: str
-    #: of the event
+    #: number of the event
     seq: int
 
 
 class RunRecord:
-    """One run: its state, who worked on what, its calls and its questions. Payloads stay in the journal."""
+    """The cached state of one run: schedule, attempts, calls and questions. Payloads stay in the journal."""
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -107,33 +107,33 @@ class RunRecord:
         self.person_waits = PersonWaits()
         self.calls: list[CallRecord] = []
         self.questions: dict[str, AskedQuestion] = {}
-        #: by number and time of a note, since named boards count their notes, too: which attempt wrote it
+        #: the attempt that wrote each note, by number and time of the note: the number is unique only per board
         self.posted: dict[tuple[int, datetime], PostedBy] = {}
         self.versions: list[PlanChange] = []
         self.rewrites: dict[str, list[str]] = {}
         self.ended_at: datetime | None = None
         self.goal = ""
-        #: the process that leads it, or led it last; empty: it was let go of
+        #: node of the current or last leader; empty if the run was released
         self.node = ""
         self.lock = asyncio.Lock()
         self._begun: dict[tuple[str, str, int], CallRecord] = {}
 
     @property
     def requested(self) -> RunRequested:
-        """The request. Raises `UnknownRun` before it is there."""
+        """The event `RunRequested`. Raises `UnknownRun` if it has not been applied yet."""
         requested = self.live_run.schedule.requested
         if requested is None:
             raise UnknownRun(self.run)
         return requested
 
     def call(self, seq: int) -> CallRecord | None:
-        """The call that began with this event."""
+        """The call that started with this event."""
         place = bisect_left(self.calls, seq, key=attrgetter("seq"))
         found = self.calls[place : place + 1]
         return found[0] if found and found[0].seq == seq else None
 
     def apply(self, seq: int, event: Event) -> None:
-        """Take in the next event."""
+        """Apply the next event."""
         try:
             self.live_run.replay((event,))
             self.spans.apply(event)
@@ -182,7 +182,7 @@ class RunRecord:
         try:
             posted = _posted.decode(outcome.value.json)
         except msgspec.DecodeError:
-            return  # a step of this name that a worker has made itself
+            return  # a worker's own step with such a name
         self.posted[posted.seq, posted.event.at] = PostedBy(event.task, event.attempt)
 
     def _note_plan(self, seq: int, event: Event) -> None:
@@ -200,14 +200,14 @@ class RunRecord:
 
 
 class RunRecords:
-    """The runs that were looked at last, by id."""
+    """An LRU cache of runs, by id."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self._records: OrderedDict[str, RunRecord] = OrderedDict()
 
     async def read(self, run: str) -> RunRecord:
-        """A run as it stands now. Raises `UnknownRun` if there is none."""
+        """The current state of a run. Raises `UnknownRun` if it does not exist."""
         record = self._records.get(run)
         if record is None:
             record = RunRecord(run)
@@ -232,10 +232,10 @@ class RunRecords:
                 await asyncio.sleep(0)
 
     async def _submitted(self, run: str) -> RunRecord:
-        """A run that waits for a supervisor to start it."""
+        """The state of a submitted run."""
         waiting = await submission_of(self.journal.mail, run)
         if waiting is None:
-            # Unknown, or taken up between the two looks.
+            # Unknown, or started between the two reads.
             record = RunRecord(run)
             await self._catch_up(record)
             return record

@@ -1,4 +1,4 @@
-"""Finds the runs that a token may see, and says how each of them stands."""
+"""Finds the runs that a token may see, and their states."""
 
 import asyncio
 from collections import OrderedDict
@@ -32,24 +32,24 @@ from chargehand.server.http.run_shapes import (
 )
 from chargehand.supervisor import Supervisor
 
-#: rows of ended runs, and requests of any, that are kept
+#: most cached rows of ended runs, and most cached requests
 MOST_ROWS, MOST_REQUESTS = 2_000, 20_000
-#: runs whose ends are read at once
+#: most runs that are read concurrently
 AT_ONCE = 16
-#: characters of a request that are kept to be searched
+#: most characters of a request that can be searched
 SEARCHED = 2_000
-#: times that a run is looked at which goes on meanwhile
+#: most tries to read a consistent snapshot of a run that is changing
 MOST_LOOKS = 5
-#: ended runs that count for what workers did lately
+#: most ended runs that count for the recent work of workers
 MOST_ENDED = 16
-#: characters of an id
+#: most characters of an id
 LONGEST_ID = 200
-#: raised for a run that cannot be read; the others are shown
+#: errors of an unreadable run; other runs are still shown
 UNREADABLE_ERRORS = (JournalDamaged, JournalVersion, InternalError, UnknownRun)
 
 
 class RunOrigin(Struct, frozen=True):
-    """What never changes about a run."""
+    """The facts about a run that never change."""
 
     namespace: str
     parent: str
@@ -58,11 +58,11 @@ class RunOrigin(Struct, frozen=True):
 
 
 class RunStanding(Struct, frozen=True):
-    """How a run stands, and what it asks."""
+    """The state of a run, its open questions and its leader."""
 
     record: RunRecord
     state: str
-    #: open ones, of nested runs too, each with the run that asks it
+    #: open questions of the run and of its nested runs, each with its run
     asked: list[tuple[RunRecord, AskedQuestion]]
     #: answers that wait for the next leader, by question
     answers: Mapping[str, AnsweredView]
@@ -70,13 +70,13 @@ class RunStanding(Struct, frozen=True):
 
 
 class OutsideFacts(Struct, frozen=True):
-    """What is known about runs outside of their events."""
+    """Facts about runs that are not in their events: unread commands and living processes."""
 
     #: answers that wait for the next leader, by question
     answers: Mapping[str, AnsweredView]
-    #: runs that are to be cancelled, or to answer at once
+    #: runs with an unread request to cancel or to answer now
     ending: Collection[str]
-    #: processes by node
+    #: living processes by node
     alive: Mapping[str, Process]
 
 
@@ -84,13 +84,13 @@ NOTHING_OUTSIDE = OutsideFacts({}, (), {})
 
 
 class RunOverview(Struct, frozen=True):
-    """The runs of a namespace, and how they stand."""
+    """The runs of a namespace, and their states."""
 
-    #: the one that began last first
+    #: newest first
     heads: list[Head]
-    #: by run
+    #: state of each run
     states: Mapping[str, str]
-    #: those that have not ended, by run
+    #: unfinished runs, by id
     open: Mapping[str, RunStanding]
 
     @property
@@ -106,12 +106,12 @@ class RunOverview(Struct, frozen=True):
 
     @property
     def questions(self) -> set[str]:
-        """The open ones."""
+        """The ids of all open questions."""
         return {each.question.id for standing in self.open.values() for _, each in standing.asked}
 
 
 class RunDirectory:
-    """The runs of a journal, as the holder of a token sees them."""
+    """The runs of a journal, by namespace."""
 
     def __init__(self, boss: Supervisor) -> None:
         self.boss = boss
@@ -124,25 +124,25 @@ class RunDirectory:
     # one run
 
     async def find(self, run: str, namespace: str) -> RunRecord:
-        """A run of this namespace. Raises `UnknownRun` also for one of another, in the same words."""
+        """Find a run in this namespace. For a run of another namespace, raises the same `UnknownRun` as if unknown."""
         await self.check(run, namespace)
         return await self.records.read(run)
 
     async def check(self, run: str, namespace: str) -> None:
-        """Raise `UnknownRun` unless this namespace has this run."""
+        """Raise `UnknownRun` unless the run is in this namespace."""
         if not run or len(run) > LONGEST_ID or not run.isprintable():
             raise UnknownRun(run[:LONGEST_ID])
         if await self.namespace_of(run) != namespace:
             raise UnknownRun(run)
 
     async def has_begun(self, run: str) -> bool:
-        """Whether the journal has events of this run."""
+        """Whether the run has events in the journal."""
         with suppress(UnknownRun):
             return (await self.records.read(run)).seq > 0
         return False
 
     async def namespace_of(self, run: str) -> str:
-        """The namespace of a run; a nested one has that of the run above it."""
+        """The namespace of a run. A nested run is in the namespace of its parent."""
         origin = await self._origin(run)
         while origin.parent:
             origin = await self._origin(origin.parent)
@@ -161,7 +161,7 @@ class RunDirectory:
         return known
 
     async def _learn(self, runs: Iterable[str]) -> None:
-        """Read the requests of these runs, if they are not known."""
+        """Read and cache the requests of these runs."""
         unknown = [run for run in runs if run not in self._origins]
         for run, requested in (await self.journal.storage.requests(unknown)).items():
             self._origins[run] = _origin_of(requested)
@@ -169,12 +169,12 @@ class RunDirectory:
             self._origins.popitem(last=False)
 
     async def standing(self, record: RunRecord) -> RunStanding:
-        """How a run stands now."""
+        """The current state of a run."""
         is_over = record.live_run.schedule.status is not None
         return await self._standing(record, NOTHING_OUTSIDE if is_over else await self._outside())
 
     async def standings(self, records: Iterable[RunRecord]) -> list[RunStanding]:
-        """How runs stand now, without those that cannot be read; what is outside of them is read once."""
+        """The current states of runs, without unreadable ones. Reads inbox and processes only once."""
         outside, found = await self._outside(), []
         for record in records:
             with suppress(*UNREADABLE_ERRORS):
@@ -206,12 +206,12 @@ class RunDirectory:
         return RunStanding(record, status_of(result), asked, answers, leader)
 
     async def _below(self, record: RunRecord) -> dict[str, tuple[RunRecord, Any]]:
-        """This run under the empty name, and by task the runs under way that it waits for."""
+        """This run with the key "", and the unfinished nested runs by task, recursively."""
         found: dict[str, tuple[RunRecord, Any]] = {"": (record, None)}
         schedule = record.live_run.schedule
         for task, run in list(record.live_run.results.nested.items()):
             if not schedule.nodes[task].state.is_settled:
-                with suppress(UnknownRun):  # it had no time to begin
+                with suppress(UnknownRun):  # it never started
                     child = await self.records.read(run)
                     found[task] = (child, await self._below(child))
         return found
@@ -222,7 +222,7 @@ class RunDirectory:
         below: Mapping[str, tuple[RunRecord, Any]] | None = None,
         standing: Standing | None = None,
     ) -> RunResult:
-        """A run as results show it."""
+        """The result of a run."""
         nested = {
             task: self.result_of(child, deeper, standing)
             for task, (child, deeper) in (below or {}).items()
@@ -242,7 +242,7 @@ class RunDirectory:
         return views.run_row(standing.record, standing.state, count, leader, work)
 
     async def _work(self, standing: RunStanding) -> timedelta:
-        """The work of a run and of those nested in it; of one that goes on, up to now."""
+        """The total work of a run and of its nested runs; for a running run, up to now."""
         until = None if standing.leader is None else datetime.now(UTC)
         return await self._work_until(standing.record, until)
 
@@ -263,7 +263,7 @@ class RunDirectory:
     # all runs
 
     async def heads(self, namespace: str, *, nested: bool = False) -> list[Head]:
-        """The runs of a namespace, the one that began last first."""
+        """The runs of a namespace, newest first."""
         waiting = {each.requested.run: each for each in await submissions(self.journal.mail)}
         heads = await self.journal.heads(forgotten=False)
         heads = heads if nested else [head for head in heads if not is_nested(head)]
@@ -284,11 +284,11 @@ class RunDirectory:
             return namespace == ""
 
     async def open_runs(self, namespace: str) -> list[RunRecord]:
-        """The runs that have not ended."""
+        """The unfinished runs of a namespace."""
         return await self._open_of(await self.heads(namespace))
 
     async def recent_runs(self, namespace: str, since: datetime) -> list[RunRecord]:
-        """The runs that have not ended, and the newest of those that ended since then."""
+        """The unfinished runs of a namespace, and the newest runs that have ended after `since`."""
         heads = await self.heads(namespace)
         ended = [
             head
@@ -313,7 +313,7 @@ class RunDirectory:
         return [record for record in found if record is not None]
 
     async def overview(self, namespace: str) -> RunOverview:
-        """How all runs stand."""
+        """The states of all runs of a namespace."""
         heads = await self.heads(namespace)
         standings = await self.standings(await self._open_of(heads))
         await self._learn_ends([h for h in heads if h.is_ended and h.stream not in self._ended])
@@ -327,7 +327,7 @@ class RunDirectory:
     async def page(
         self, namespace: str, *, states: list[str], q: str, before: str, limit: int
     ) -> RunList:
-        """A page of runs, and how many there are by state."""
+        """A page of runs, with the number of runs by state."""
         overview = await self.overview(namespace)
         wanted = [] if "all" in states else states
         words = q.casefold().split()
@@ -374,7 +374,7 @@ class RunDirectory:
         return row
 
     async def _learn_ends(self, heads: Iterable[Head]) -> None:
-        """Read the last event of runs that have ended."""
+        """Read and cache the final status of ended runs."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def look(head: Head) -> None:
@@ -386,10 +386,10 @@ class RunDirectory:
 
         await asyncio.gather(*map(look, heads))
 
-    # what a page shows
+    # details of a run
 
     async def snapshot(self, record: RunRecord) -> bytes:
-        """Everything about a run but its payloads, as JSON."""
+        """Everything about a run except payloads, as JSON."""
         looks = 0
         while True:
             looks, seq = looks + 1, record.seq
@@ -397,8 +397,8 @@ class RunDirectory:
             questions = await self.questions(standing, closed=True)
             waits = await self._waits(record, standing)
             children, work = await self._children(record), await self._work(standing)
-            async with record.lock:  # so that it does not change while a thread reads it
-                # The stream goes on after `seq`: what was looked up must be as new as that.
+            async with record.lock:  # the record must not change while a thread reads it
+                # The stream continues after `seq`, so all parts must be as new as `seq`.
                 if record.seq == seq or looks == MOST_LOOKS:
                     return await asyncio.to_thread(
                         self._snapshot, standing, questions, waits, children, work
@@ -434,7 +434,7 @@ class RunDirectory:
             return []
         found: Iterable[WaitReason]
         if standing.leader is not None and standing.leader.node == self.journal.leases.node:
-            found = (await self.boss.look(record.run)).waits  # it knows who is before whom
+            found = (await self.boss.look(record.run)).waits  # it knows the order in the queue
         else:
             found = Explainer(record.run, record.live_run, datetime.now(UTC)).all()
         return [
@@ -453,7 +453,7 @@ class RunDirectory:
         return found
 
     async def questions(self, standing: RunStanding, *, closed: bool = False) -> list[QuestionView]:
-        """The open questions of a run and of those nested in it; with `closed`, its own past ones too."""
+        """The open questions of a run and of its nested runs; with `closed`, also the run's own closed questions."""
         record = standing.record
         asked = list(standing.asked)
         if closed:
@@ -470,7 +470,7 @@ class RunDirectory:
 
 
 def cursor_of(head: Head) -> str:
-    """Where a page ends; larger is newer."""
+    """The cursor of a run for paging; newer runs have larger cursors."""
     return "~".join(_age(head))
 
 
@@ -489,7 +489,7 @@ def _origin_of(requested: RunRequested) -> RunOrigin:
 
 
 def _asked(below: Mapping[str, tuple[RunRecord, Any]]) -> list[tuple[RunRecord, AskedQuestion]]:
-    """What a run and those nested in it ask."""
+    """The open questions of a run and of its nested runs."""
     found: list[tuple[RunRecord, AskedQuestion]] = []
     for task, (record, deeper) in below.items():
         if task:

@@ -1,4 +1,4 @@
-"""Routes about runs: list, submit, look, follow."""
+"""Routes for runs: list, submit, read, follow."""
 
 import asyncio
 from typing import Annotated, Any
@@ -28,9 +28,9 @@ from chargehand.server.http.run_shapes import (
 )
 from chargehand.supervisor.requests import RunOptions, request_or_plan, run_id
 
-#: bytes of one payload that are sent unless all of it is asked for
+#: most bytes of a payload in a reply, unless the whole payload is requested
 MOST_PAYLOAD = 256 * 1024
-#: the largest number that is an event's
+#: largest number of an event
 MOST_SEQ = 2**53
 
 After = Annotated[int, Query(ge=0, le=MOST_SEQ)]
@@ -39,12 +39,12 @@ After = Annotated[int, Query(ge=0, le=MOST_SEQ)]
 class WantedLimits(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of a run, within those of the crew."""
 
-    #: dollars
+    #: in dollars
     money: float | None = None
     tokens: int | None = None
     #: model calls
     calls: int | None = None
-    #: seconds until the answer must be there
+    #: seconds until the answer is due
     time: float | None = None
 
 
@@ -53,23 +53,23 @@ class RunRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     request: str = ""
     plan: dict[str, Any] | None = None
-    #: the same key and request again return the same run
+    #: idempotency key: the same key with the same request returns the same run
     key: str | None = None
     priority: int = 0
     limits: WantedLimits = WantedLimits()
-    #: whether a person approves the plan, and every change of it, before it is carried out
+    #: whether a person must approve the plan, and each change to it, before it is carried out
     review_plan: bool = False
-    #: the workers that the plan may name; null: the whole crew
+    #: the workers that the plan may use; null: all workers of the crew
     workers: list[str] | None = None
     #: stream, whole, route or steps
     approach: str | None = None
     #: the run whose answer this follows up on
     after: str | None = None
-    #: the run whose results are reused where their inputs have not changed
+    #: the run whose results are reused if their inputs have not changed
     reuse: str | None = None
-    #: stop or ask
+    #: what to do when the budget is used up: stop or ask
     on_budget: str = "stop"
-    #: JSON schema of the answer
+    #: JSON Schema of the answer
     output: dict[str, Any] | None = None
 
 
@@ -80,7 +80,7 @@ class RunAccepted(Struct, frozen=True):
 
 
 def run_routes(api: ApiContext) -> APIRouter:
-    """The routes, for this server."""
+    """Create the routes for a server."""
     router = APIRouter(tags=["runs"])
 
     @router.get("/runs", **returns(RunList))
@@ -119,7 +119,7 @@ def run_routes(api: ApiContext) -> APIRouter:
         try:
             run = await api.boss.submit(request_or_plan(wanted.request, wanted.plan), **terms)
         except NotLeading:
-            # Another server leads the run of this key; that it is of this request was checked before.
+            # Another server leads the run with this key; the request was already compared with that run's.
             known = "" if key is None else run_id(key, grant.namespace)
             if not known or not await api.runs.has_begun(known):
                 raise
@@ -218,7 +218,7 @@ def _add_detail_routes(router: APIRouter, api: ApiContext) -> None:
 async def _terms(
     api: ApiContext, wanted: RunRequest, namespace: str, key: str | None
 ) -> RunOptions:
-    """The options of a run. What a client wants is kept within what the crew allows."""
+    """The options of a run. Limits of the client cannot exceed those of the crew."""
     for run in filter(None, (wanted.after, wanted.reuse)):
         await api.runs.check(run, namespace)
     own, limits = api.boss.limits, wanted.limits
@@ -279,7 +279,7 @@ async def _call(api: ApiContext, record: RunRecord, number: int, *, full: bool) 
 
 
 async def _payload(api: ApiContext, run: str, seq: int, field: str) -> bytes:
-    """The JSON of a value in an event, loaded if it lies in a blob."""
+    """The JSON of a value in an event, loaded from its blob if necessary."""
     async for entry in api.boss.journal.read(run, seq - 1):
         found = getattr(entry.event, field)
         value = getattr(found, "value", None) if field == "outcome" else found
@@ -290,7 +290,7 @@ async def _payload(api: ApiContext, run: str, seq: int, field: str) -> bytes:
 
 
 def _shown(payload: bytes) -> Any:
-    """A payload as JSON; a long one as the beginning of its text."""
+    """A payload as JSON; of a long payload, only the beginning of its text."""
     if len(payload) <= MOST_PAYLOAD:
         return msgspec.Raw(payload)
     return payload[:MOST_PAYLOAD].decode("utf-8", "ignore")

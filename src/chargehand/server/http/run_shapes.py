@@ -1,4 +1,4 @@
-"""The JSON of the API: what its routes return, as the OpenAPI document lists it."""
+"""The types of the API's JSON, which are published in the OpenAPI document."""
 
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ class LeaderView(Struct, frozen=True):
     node: str
     pid: int
     host: str
-    #: whether it is the one that answers this request
+    #: whether it is the process that answers this request
     here: bool
 
 
@@ -44,33 +44,33 @@ class RunEntry(Struct, frozen=True, kw_only=True):
     reason: str = ""
     began_at: datetime | None = None
     ended_at: datetime | None = None
-    #: seconds
+    #: duration in seconds
     wall: float = 0.0
-    #: seconds of it in which nothing ran and only a person could move it
+    #: seconds in which nothing ran and only a person could continue the run
     idle: float = 0.0
     tasks: TaskCounts = TaskCounts()
-    #: how much faster it is than its work one after another, as its trace says; of one that goes on, with the
-    #: attempts under way as far as they are; null: nothing has begun
+    #: speed-up over running the tasks one after another, as in the trace; in a running run, running attempts count up
+    #: to now; null if nothing has started
     speedup: float | None = None
     tokens: int = 0
-    #: dollars; null: no price list knows its models
+    #: in dollars; null if the price of a model is not known
     cost: float | None = 0.0
-    #: open ones, of nested runs too
+    #: number of open questions, including those of nested runs
     questions: int = 0
     priority: int = 0
     leader: LeaderView | None = None
     parent: str = ""
-    # what a list leaves out
+    # left out in lists
     approach: str | UnsetType = UNSET
     limits: Any = UNSET
     #: calls, tokens_in, tokens_out, cache_read, cache_written, money
     usage: Any = UNSET
     deadline_at: datetime | UnsetType | None = UNSET
     after: str | UnsetType = UNSET
-    #: the workers that its plan may name; none: the whole crew
+    #: the workers that the plan may use; empty: all workers of the crew
     workers: tuple[str, ...] | UnsetType = UNSET
     taint: tuple[str, ...] | UnsetType = UNSET
-    #: characters of the answer
+    #: bytes of the answer's JSON
     answer_size: int | UnsetType = UNSET
     status_reason: str | UnsetType = UNSET
     node: str | UnsetType = UNSET
@@ -83,11 +83,11 @@ class RunCounts(Struct, frozen=True):
     running: int
     needs: int
     failed: int
-    #: they have an answer that lacks something
+    #: runs with an answer that has gaps
     partial: int
-    #: they have succeeded
+    #: runs that have succeeded
     done: int
-    #: they have succeeded, failed, ended in part or were cancelled
+    #: runs that have succeeded, failed, ended as partial, or were cancelled
     ended: int
 
 
@@ -95,11 +95,11 @@ class RunList(Struct, frozen=True):
     """A page of runs, the newest first."""
 
     runs: list[RunEntry]
-    #: pass it as `before` for the next page
+    #: to be passed as `before` for the next page
     next: str | None
-    #: of all runs
+    #: counts of all runs
     counts: RunCounts
-    #: how many runs fit the filter, on all pages
+    #: number of runs that match the filter, on all pages
     fitting: int
 
 
@@ -124,11 +124,11 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
     calls: int
     wait_seconds: float = 0.0
     tokens: int = 0
-    #: dollars; null: no price list knows its models
+    #: in dollars; null if the price of a model is not known
     cost: float | None = 0.0
     error: str = ""
-    # what a snapshot leaves out
-    #: of a task with `for_each`: the item, in a few words
+    # left out in snapshots
+    #: for a task with `for_each`: the item, shortened
     item: str | UnsetType = UNSET
     stack: str | UnsetType = UNSET
     notes: Any = UNSET
@@ -145,31 +145,31 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     accept: str
     #: waiting, ready, running, retrying, needs, done, failed, skipped or cancelled
     state: str
-    #: number of the last attempt, and how many there were
+    #: number of the last attempt, and number of attempts that were not parked
     attempt: int
     attempts: int
     started_at: datetime | None
     ended_at: datetime | None
-    #: seconds of work, and of waiting for a worker; of a task with `for_each`, `seconds` is from the start of its
-    #: first item to the end of the last one
+    #: seconds of work, and seconds of waiting for a worker; for a task with `for_each`, `seconds` is the time from the
+    #: start of the first item to the end of the last item
     seconds: float
     wait_seconds: float
     tokens: int
-    #: dollars; null: no price list knows its models
+    #: in dollars; null if the price of a model is not known
     cost: float | None
     why: str
     error: ErrorView | None
     for_each: bool
-    #: the longest chain of needs before it
+    #: length of the longest chain of needs before it
     phase: int
     budget: Any
     system: bool = False
     #: planned, removed or replaced
     membership: str = "planned"
     skill: str = ""
-    #: what its result lacks, such as items that failed
+    #: gaps of its result, such as failed items
     gaps: tuple[str, ...] | UnsetType = UNSET
-    # what a snapshot leaves out
+    # left out in snapshots
     instruction: str | UnsetType = UNSET
     args: Any = UNSET
     output: Any = UNSET
@@ -200,21 +200,21 @@ class QuestionView(Struct, frozen=True, kw_only=True):
     #: question, approval, review, budget or plan
     kind: str
     choices: list[str]
-    #: the choice that may be followed by a colon and JSON
+    #: the choice that may be followed by a colon and a value
     telling: str
     default: str | None
     deadline_at: datetime | None
     evidence: Any
-    #: tasks that cannot start before this is answered
+    #: number of tasks that cannot start before the question is answered
     waits_behind: int
-    #: the first line of the request of the run
+    #: the first line of the run's request
     title: str
     answered: AnsweredView | None
-    #: of a tool call that needs approval
+    #: the tool call that needs approval, if any
     tool: str = ""
     arguments: Any = None
     taint: tuple[str, ...] = ()
-    #: nobody answered in time, or the run has ended
+    #: whether the question expired or the run has ended
     is_closed: bool = False
 
 
@@ -256,7 +256,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     seq: int
     run: RunEntry
-    #: as `Plan.to_json` writes it; null before there is one
+    #: as `Plan.to_json` writes it; null if there is no plan yet
     plan: Any
     plan_version: int
     tasks: list[TaskRow]
@@ -264,7 +264,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     questions: list[QuestionView]
     waits: list[WaitView]
     critical_path: list[str]
-    #: seconds that tasks are expected to take, of those that have not ended
+    #: expected seconds of unfinished tasks
     estimates: dict[str, float]
     children: list[ChildView]
     items: dict[str, ItemCounts]
@@ -284,20 +284,20 @@ class CallRow(Struct, frozen=True, kw_only=True):
     seconds: float | None
     tokens_in: int
     tokens_out: int
-    #: dollars; null: no price list knows its models
+    #: in dollars; null if the price of a model is not known
     cost: float | None
     error: str
     is_slow: bool
     #: call, cache or shared
     source: str = ""
-    #: of `seconds`: until the model's provider would take it
+    #: the part of `seconds` spent waiting for the model provider to accept the call
     wait_seconds: float = 0.0
-    #: requests that went out for it, refused ones included
+    #: number of requests sent for the call, including refused ones
     sends: int = 0
-    # what a list leaves out
+    # left out in lists
     input: Any = UNSET
     output: Any = UNSET
-    #: the output was longer; `?full=1` returns all of it
+    #: whether the output was cut; `?full=1` returns all of it
     truncated: bool | UnsetType = UNSET
     #: bytes of the output
     size: int | UnsetType = UNSET
@@ -307,7 +307,7 @@ class CallList(Struct, frozen=True):
     """Calls in the order in which they began."""
 
     calls: list[CallRow]
-    #: pass it as `after` for the next page
+    #: to be passed as `after` for the next page
     next: str | None
 
 
@@ -315,5 +315,5 @@ class EventPage(Struct, frozen=True):
     """Events of a run, as the stream sends them."""
 
     events: list[Any]
-    #: pass it as `after` for the next page
+    #: to be passed as `after` for the next page
     next: int | None

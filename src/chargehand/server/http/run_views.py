@@ -1,4 +1,4 @@
-"""Builds what the API returns about a run from its record. Reads nothing: it may be called in a thread."""
+"""Builds the API's JSON types from the cached state of a run. Does no I/O, so it may be called in a thread."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -46,9 +46,9 @@ from chargehand.server.http.run_shapes import (
     TaskRow,
 )
 
-#: characters of a title
+#: most characters of a title
 TITLE = 100
-#: a call is slow if it took longer, or longer than so many times the median of its kind
+#: a call is slow above `SLOW` seconds, or above `SLOW_TIMES` times the median of its kind
 SLOW, SLOW_TIMES = 30.0, 5.0
 #: the word of the API for a task that asks a person
 NEEDS = "needs"
@@ -56,7 +56,7 @@ _KINDS = {"plain": "question", "in_doubt": "review", "failure": "review"}
 
 
 def state_word(state: TaskState) -> str:
-    """The state of a task as the API names it."""
+    """The name of a task state in the API."""
     return NEEDS if state is TaskState.ASKING else state.value
 
 
@@ -67,7 +67,7 @@ def title_of(request: str) -> str:
 
 
 def counts_of(live_run: LiveRun) -> TaskCounts:
-    """How many tasks of the plan are in which state."""
+    """The number of tasks of the plan in each state."""
     counts: dict[str, int] = {}
     for id_, node in live_run.schedule.nodes.items():
         if is_planned(id_) and node.membership is not Membership.REMOVED:
@@ -86,7 +86,7 @@ def leader_view(process: Process | None, here: str) -> LeaderView | None:
 def run_row(
     record: RunRecord, state: str, questions: int, leader: LeaderView | None, work: timedelta
 ) -> RunEntry:
-    """One run in a list; `work` is that of its attempts, one after another."""
+    """The row of a run in a list; `work` is the total work of its attempts."""
     requested, schedule = record.requested, record.live_run.schedule
     usage, now = record.live_run.results.usage, datetime.now(UTC)
     ends = record.ended_at or (now if state != "interrupted" else schedule.last_at) or now
@@ -114,7 +114,7 @@ def run_row(
 
 
 def detailed(row: RunEntry, record: RunRecord) -> RunEntry:
-    """The same with what a list leaves out."""
+    """Add the fields that lists leave out."""
     requested, live_run = record.requested, record.live_run
     answer = live_run.results.outputs.get("@answer")
     return msgspec.structs.replace(
@@ -133,13 +133,13 @@ def detailed(row: RunEntry, record: RunRecord) -> RunEntry:
 
 
 def _why_ended(schedule: Schedule) -> str:
-    """Why a run ended as it did; of one that was cancelled, by whom and why."""
+    """The reason of a run's status; for a cancelled run, who cancelled it and why."""
     is_cancelled = schedule.reason == CANCELLED and schedule.halt is not None
     return str(schedule.halt) if is_cancelled else schedule.reason
 
 
 def limits_json(limits: Limits) -> dict[str, Any]:
-    """The limits of a run; lengths of time are seconds."""
+    """The limits of a run as JSON; durations are in seconds."""
     facts = msgspec.structs.asdict(limits)
     return {
         name: value.total_seconds() if isinstance(value, timedelta) else value
@@ -151,7 +151,7 @@ def limits_json(limits: Limits) -> dict[str, Any]:
 
 
 class RunFigures:
-    """What the attempts of a run add up to, by task."""
+    """The attempts and the usage of each task of a run; a task with `for_each` includes its items."""
 
     def __init__(self, record: RunRecord) -> None:
         self.spans: dict[str, list[AttemptSpan]] = {}
@@ -168,7 +168,7 @@ class RunFigures:
 
 
 def task_rows(record: RunRecord) -> list[TaskRow]:
-    """All tasks in plan order, those of the supervisor itself among them; items are only counted."""
+    """The rows of all tasks in plan order, including started system tasks, without items."""
     figures, phases = RunFigures(record), phases_of(record.live_run)
     nodes = record.live_run.schedule.nodes
     return [
@@ -179,12 +179,12 @@ def task_rows(record: RunRecord) -> list[TaskRow]:
 
 
 def usage_view(usage: Usage) -> dict[str, Any]:
-    """What was spent; `money` is null if no price list knows the models."""
+    """Usage as JSON; `money` is null if a price is not known."""
     return {**msgspec.structs.asdict(usage), "money": usage.cost}
 
 
 def task_row(node: TaskNode, figures: RunFigures, phase: int = 0) -> TaskRow:
-    """One task."""
+    """The row of a task."""
     task, spans = node.task, figures.spans.get(node.task.id, [])
     usage = figures.usage.get(task.id, NO_USAGE)
     is_over = node.state.is_settled
@@ -223,7 +223,7 @@ def _second_attempt(hedge: str) -> str:
 
 
 def _seconds(spans: Sequence[AttemptSpan], *, is_mapped: bool) -> float:
-    """How long the attempts took; of items, which are done at once, from the first start to the last end."""
+    """Total time of the attempts; for items, which run in parallel, from the first start to the last end."""
     if not is_mapped:
         return sum((span.length.total_seconds() for span in spans), 0.0)
     ended = [span.ended_at for span in spans if span.ended_at is not None]
@@ -233,7 +233,7 @@ def _seconds(spans: Sequence[AttemptSpan], *, is_mapped: bool) -> float:
 
 
 def phases_of(live_run: LiveRun) -> dict[str, int]:
-    """By task: how many tasks are before it in the longest chain of needs."""
+    """The length of the longest chain of needs before each task."""
     nodes = live_run.schedule.nodes.items()
     return ranks_of(
         {id_: [n.task for n in node.task.all_needs] for id_, node in nodes if is_planned(id_)}
@@ -241,7 +241,7 @@ def phases_of(live_run: LiveRun) -> dict[str, int]:
 
 
 def item_name(record: RunRecord, task: str) -> str:
-    """What an item of a task with `for_each` is, in a few words; empty for any other task."""
+    """The item that a task of a `for_each` works on, shortened; empty for other tasks."""
     found = item_of(task) if not is_system_task(task) else None
     items = [] if found is None else record.live_run.results.items.get(found[0], [])
     return item_text(items[found[1]]) if found is not None and found[1] < len(items) else ""
@@ -250,7 +250,7 @@ def item_name(record: RunRecord, task: str) -> str:
 def attempt_rows(
     spans: Iterable[AttemptSpan], *, whole: bool = False, names: Mapping[str, str] | None = None
 ) -> list[AttemptRow]:
-    """Tries at tasks; with their stacks and notes if `whole`, and the `names` of items by task."""
+    """The rows of attempts; with `whole`, including stack traces and notes. `names` are the names of items by task."""
     rows = []
     for span in spans:
         ending = {"needs_input": NEEDS, "": "running"}.get(span.ending, span.ending)
@@ -276,7 +276,7 @@ def attempt_rows(
 
 
 def critical_path(record: RunRecord) -> list[str]:
-    """What the end of the run waits for, or waited for: the longest chain of tasks."""
+    """The critical path: the longest chain of tasks that the end of the run waits for, or waited for."""
     schedule = record.live_run.schedule
     if schedule.status is not None:
         return [link.task for link in record.spans.path() if _is_known(link.task)]
@@ -298,12 +298,12 @@ def critical_path(record: RunRecord) -> list[str]:
 
 
 def _is_known(task: str) -> bool:
-    """Whether people know a task of this id: one of the plan, the planning, the answer."""
+    """Whether a task is shown to people: a task of the plan, the planning or the answer."""
     return not is_system_task(task) or task.partition(":")[0] in (PLAN, ANSWER)
 
 
 def _before(task: str, nodes: Mapping[str, TaskNode], figures: RunFigures) -> list[str]:
-    """The tasks that led up to this one, each the need that ended last."""
+    """The chain of tasks before this one: at each step, the need that ended last."""
     chain: list[str] = []
     here = task
     while True:
@@ -320,7 +320,7 @@ def _before(task: str, nodes: Mapping[str, TaskNode], figures: RunFigures) -> li
 
 
 def estimates_of(record: RunRecord) -> dict[str, float]:
-    """Seconds that tasks are expected to take; only where the plan says so, or their worker has done something before."""
+    """Expected seconds of unfinished tasks; only if the plan states it or the pace of the worker is known."""
     paces = record.requested.paces
     estimates = Estimates(paces)
     schedule = record.live_run.schedule
@@ -334,14 +334,14 @@ def estimates_of(record: RunRecord) -> dict[str, float]:
 
 
 def _rounds(schedule: Schedule, task: str) -> float:
-    """How many items a task with `for_each` does one after another; 1 for any other task."""
+    """How many rounds of parallel items a task with `for_each` needs; 1 for other tasks."""
     items = [schedule.nodes[item_id(task, n)].state for n in range(schedule.mapped.get(task, 0))]
     at_once = items.count(TaskState.RUNNING) or min(len(items), schedule.limits.parallel or 1)
     return len(items) / at_once if items else 1.0
 
 
 def item_counts(record: RunRecord) -> dict[str, ItemCounts]:
-    """By task with `for_each`: how far its items are."""
+    """The number of items in each state, by task with `for_each`."""
     counts: dict[str, list[TaskState]] = {task: [] for task in record.live_run.schedule.mapped}
     for id_, node in record.live_run.schedule.nodes.items():
         item = item_of(id_) if not is_system_task(id_) else None
@@ -359,7 +359,7 @@ def item_counts(record: RunRecord) -> dict[str, ItemCounts]:
 
 
 def plan_of(record: RunRecord) -> Plan | None:
-    """The plan as it is now: without tasks that were removed; None before there is one."""
+    """The current plan, without removed and replaced tasks; None if there is no plan yet."""
     schedule = record.live_run.schedule
     tasks = [
         node.task
@@ -378,7 +378,7 @@ def plan_of(record: RunRecord) -> Plan | None:
 
 
 def editable_tasks(record: RunRecord) -> list[str]:
-    """The tasks that were never started, and so may still be changed."""
+    """The tasks that may be changed, because they were never started."""
     nodes = record.live_run.schedule.nodes
     is_over = record.live_run.schedule.status is not None
     return [] if is_over else [id_ for id_ in nodes if is_editable(nodes, id_)]
@@ -388,7 +388,7 @@ def editable_tasks(record: RunRecord) -> list[str]:
 
 
 def waits_behind(record: RunRecord, task: str) -> int:
-    """How many tasks cannot start before this one has ended."""
+    """The number of tasks that cannot start before this one has ended."""
     nodes = record.live_run.schedule.nodes
     start = nodes.get(task)
     if start is None:
@@ -407,7 +407,7 @@ def waits_behind(record: RunRecord, task: str) -> int:
 def question_view(
     record: RunRecord, asked: AskedQuestion, answers: Mapping[str, AnsweredView], evidence: Any
 ) -> QuestionView:
-    """A question as people see it. `answers` holds those that no leader has heard of yet."""
+    """A question as JSON. `answers` are answers that no leader has read yet."""
     question, event = asked.question, asked.answered
     answered = answers.get(question.id)
     if event is not None:
@@ -449,7 +449,7 @@ def _arguments(evidence: dict[str, Any]) -> Any:
 
 
 def call_row(call: CallRecord, slow: float) -> CallRow:
-    """One call; it is slow if it took longer than `slow` seconds."""
+    """The row of a call; it is slow above `slow` seconds."""
     span = call.span
     seconds = None if span.ended_at is None else (span.ended_at - span.began_at).total_seconds()
     return CallRow(
@@ -473,7 +473,7 @@ def call_row(call: CallRecord, slow: float) -> CallRow:
 
 
 def slow_bounds(calls: Sequence[CallRecord]) -> dict[str, float]:
-    """By kind of call: the seconds above which one is slow."""
+    """The seconds above which a call is slow, by kind of call."""
     lengths: dict[str, list[float]] = {}
     for call in calls:
         span = call.span
@@ -492,12 +492,12 @@ def is_open(state: str) -> bool:
 
 
 def unknown_filter(wanted: Iterable[str]) -> str:
-    """The first of these that is neither a state of a run nor a group of states; empty if all are."""
+    """The first name that is neither a state of a run nor a group of states; empty if all are known."""
     return next((each for each in wanted if each not in GROUPS and each not in STATES), "")
 
 
 def matches(row_state: str, wanted: Collection[str]) -> bool:
-    """Whether a run in this state belongs to a filter; a filter is a state or one of the groups."""
+    """Whether a run in this state matches a filter, which consists of states and groups."""
     return not wanted or row_state in wanted or any(row_state in GROUPS.get(w, ()) for w in wanted)
 
 
@@ -508,7 +508,7 @@ STATES: tuple[str, ...] = (
     *(each.value for each in RunStatus),
     "unreadable",
 )
-#: filters of the list of runs: groups of states
+#: groups of states, for filtering the list of runs
 GROUPS: dict[str, tuple[str, ...]] = {
     "all": (),
     "running": (SUBMITTED, "planning", "running", "stopping", "paused"),

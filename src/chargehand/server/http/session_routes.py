@@ -1,4 +1,4 @@
-"""Routes about the server itself: login, who I am, the crew, tokens."""
+"""Routes for the server itself: login, the caller, the crew, tokens."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class Liveness(Struct, frozen=True):
     """The server is alive."""
 
     status: str = "ok"
-    #: ok, or that nothing can be stored just now
+    #: ok, or why nothing can be stored
     journal: str = "ok"
 
 
@@ -66,7 +66,7 @@ class CrewView(Struct, frozen=True, kw_only=True):
     #: what the crew may read
     files: list[str]
     limits: Any
-    #: `--crew` and `--journal` of a command that posts runs to this server; empty: the usual ones
+    #: `--crew` and `--journal` for commands that submit runs to this server; empty: the defaults
     crew: str = ""
     journal: str = ""
 
@@ -79,7 +79,7 @@ class RotatedToken(Struct, frozen=True):
 
 
 def open_routes(api: ApiContext) -> APIRouter:
-    """The routes that need no token."""
+    """Create the routes that need no token."""
     router = APIRouter(tags=["server"])
 
     @router.post("/login", **returns(None, 204), **takes(LoginBody))
@@ -107,11 +107,11 @@ def open_routes(api: ApiContext) -> APIRouter:
 
 
 def server_routes(api: ApiContext) -> APIRouter:
-    """The routes about this server."""
+    """Create the other routes for the server itself."""
     router = APIRouter(tags=["server"])
 
     @router.post("/logout", **returns(None, 204))
-    async def logout(request: Request, grant: Caller) -> Response:  # noqa: ARG001 - it must have one
+    async def logout(request: Request, grant: Caller) -> Response:  # noqa: ARG001 - the route needs a token
         """End the session of this browser. An error says that it would be valid again after a restart."""
         reply = Response(status_code=204)
         try:
@@ -138,7 +138,7 @@ def server_routes(api: ApiContext) -> APIRouter:
         return json_response(view)
 
     @router.get("/crew", **returns(CrewView))
-    async def crew(grant: Caller) -> Response:  # noqa: ARG001 - it must have one
+    async def crew(grant: Caller) -> Response:  # noqa: ARG001 - the route needs a token
         """The workers that plans may name."""
         view = CrewView(
             workers=[_member(worker) for worker in api.boss.roster],
@@ -159,7 +159,7 @@ def server_routes(api: ApiContext) -> APIRouter:
 
 
 def model_of(worker: Member) -> str:
-    """The model of a worker by name; empty if it has none of its own."""
+    """The name of a worker's model; empty if it has no model of its own."""
     model = getattr(worker, "model", None)
     return model if isinstance(model, str) else str(getattr(model, "name", "") or "")
 

@@ -1,4 +1,4 @@
-"""The dashboard's files, and the page that says how to build them."""
+"""Serves the files of the dashboard; without a build, a page that says how to build it."""
 
 import html
 import mimetypes
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 STATIC = Path(__file__).parent.parent / "static"
-#: names that Vite writes with a digest in them may be kept for ever
+#: file names with a digest, as Vite writes them: browsers may cache such files forever
 _DIGESTED = re.compile(r"[.-][A-Za-z0-9_-]{8,}\.[a-z0-9]+$")
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 UNBUILT = """<!doctype html>
@@ -24,27 +24,27 @@ then reload this page. An installed wheel has it built in.</p>
 
 
 class StaticFiles:
-    """Serves the built dashboard. Every path that is no file is a page of it."""
+    """Serves the built dashboard. A path that is not a file is a page of the dashboard."""
 
     def __init__(self, base: str, folder: Path = STATIC) -> None:
         self._base = base
         self._folder = folder
 
     def index(self) -> Response:
-        """The page that all paths of the dashboard begin with."""
+        """The HTML page for all paths of the dashboard."""
         page = self._folder / "index.html"
         headers = {"cache-control": "no-cache"}
         base = html.escape(self._base, quote=True)
         if not page.is_file():
             return Response(UNBUILT.format(base=base), 200, headers, media_type="text/html")
         text = page.read_text(encoding="utf-8")
-        # Relative addresses in the page work under any base path.
+        # With this base, relative addresses in the page work under any base path.
         text = re.sub(r"<base [^>]*>", "", text)
         text = text.replace("<head>", f'<head><base href="{base}/">', 1)
         return Response(text, 200, headers, media_type="text/html")
 
     async def serve(self, request: Request) -> Response:
-        """A file, or the page."""
+        """Serve a file, or the HTML page for any other path."""
         path = request.path_params.get("path", "")
         if path == "api" or path.startswith("api/"):
             raise HTTPException(404, "there is no such route")
@@ -64,7 +64,7 @@ class StaticFiles:
         )
 
     def _file(self, path: str) -> Path | None:
-        """The file of this name below the folder; None for everything else."""
+        """The file at this path in the folder; None if there is none or it is outside the folder."""
         if not path or "\0" in path or path == "index.html":
             return None
         try:

@@ -1,4 +1,4 @@
-"""Listens for HTTP, and ends within half a second however many streams are open."""
+"""The HTTP server, which stops within about a second even if many streams are open."""
 
 import asyncio
 import contextlib
@@ -25,21 +25,21 @@ from chargehand.server.http.request_guard import GuardRules, hosts_for
 from chargehand.server.listening_socket import address_of, is_loopback, listening
 from chargehand.supervisor import Supervisor
 
-#: where it listens if nobody says otherwise; another free port if this one is taken
+#: default address; if the port is taken, another free port is used
 HOST, PORT = "127.0.0.1", 8642
-#: seconds that open requests have to end
+#: seconds that open requests have to finish when the server stops
 GRACE = 1
-#: seconds in which the head of a request must be there
+#: seconds within which the head of a request must be received
 HEAD_TIME = 10.0
-#: turns of uvicorn's loop, ten a second, between two looks at the connections
+#: ticks of uvicorn, ten per second, between two checks of the connections
 TURNS = 5
-#: connections at once; more are answered with 503
+#: most open connections; further requests get 503
 MOST_CONNECTIONS = 2_000
-#: connections that wait to be accepted
+#: most connections that wait to be accepted
 BACKLOG = 256
-#: why a connection that waits cannot be accepted: open files, memory
+#: errors when a connection cannot be accepted: too many open files, no memory
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-#: seconds until that is said again
+#: seconds between two warnings about that
 SAID_AGAIN = 60.0
 
 log = logging.getLogger("chargehand")
@@ -47,20 +47,20 @@ _ErrorHandler: TypeAlias = Callable[[asyncio.AbstractEventLoop, dict[str, Any]],
 
 
 class WebOptions(Struct, frozen=True, kw_only=True):
-    """How the API is served."""
+    """The options of the HTTP server."""
 
     host: str = HOST
-    #: None: the usual one, or any that is free
+    #: None: the default port, or any free port
     port: int | None = None
-    #: further names that it answers to
+    #: further allowed host names
     hosts: tuple[str, ...] = ()
-    #: the path that a reverse proxy serves it under
+    #: the path under which a reverse proxy serves it
     base: str = ""
-    #: behind a proxy that speaks https with browsers
+    #: whether a proxy serves it to browsers over HTTPS
     is_secure: bool = False
     is_read_only: bool = False
     token_file: str = ""
-    #: in place of the owner's token in the file
+    #: replaces the owner's token in the file
     token: str = ""
     certificate: str = ""
     key: str = ""
@@ -70,12 +70,12 @@ class WebOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the command that runs it, and waits for no head of a request for long."""
+    """A uvicorn server without signal handlers and with a timeout for the heads of requests."""
 
     def __init__(self, config: uvicorn.Config, head_time: float) -> None:
         super().__init__(config)
         self._head_time = head_time
-        #: since when each connection has owed a request
+        #: when each connection without a request was first seen
         self._owing: dict[Any, float] = {}
 
     async def on_tick(self, counter: int) -> bool:
@@ -84,7 +84,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _close_silent_connections(self) -> None:
-        """uvicorn ends idle connections that had a request, but waits for ever for one that has begun."""
+        """Close connections that do not complete the head of a request in time: uvicorn would wait forever."""
         at = time.monotonic()
         connections = filter(_owes_request, self.server_state.connections)
         self._owing = {each: self._owing.get(each, at) for each in connections}
@@ -98,9 +98,9 @@ class _Server(uvicorn.Server):
 
 
 class _AcceptErrors:
-    """Handles errors of the event loop: that no connection can be accepted is said once a minute.
+    """An exception handler of the event loop that logs failures to accept connections only once a minute.
 
-    asyncio reports it with a stack for each connection that waits, some thousand times a second.
+    asyncio reports each failure with a stack trace, about a thousand times a second.
     """
 
     def __init__(self, other: _ErrorHandler | None) -> None:
@@ -124,7 +124,7 @@ class _AcceptErrors:
 
 
 class WebServer:
-    """The API of one supervisor on one socket."""
+    """Serves the API of one supervisor on one socket."""
 
     def __init__(self, boss: Supervisor, options: WebOptions) -> None:
         base = base_path(options.base)
@@ -188,17 +188,17 @@ class WebServer:
                 await self.api.close()
 
     def close(self) -> None:
-        """Listen no longer, if it was never run."""
+        """Close the socket of a server that was never run."""
         self._listener.close()
 
     def stop(self) -> None:
-        """End soon: streams say good-bye, requests under way have a second."""
+        """Stop soon: streams end with `event: bye`, and open requests have `GRACE` seconds to finish."""
         self.api.streams.stop()
         self._server.should_exit = True
 
 
 def refuse_bad_certificate(certificate: str, key: str) -> None:
-    """Raise `UsageError`, naming the file, unless both are given and fit each other, or neither is given."""
+    """Raise `UsageError` unless certificate and key match, or neither is given."""
     if not certificate and not key:
         return
     if not certificate or not key:
@@ -212,9 +212,9 @@ def refuse_bad_certificate(certificate: str, key: str) -> None:
         except UsageError as error:
             raise UsageError(f"{option} {error}") from None
     try:
-        # An empty password: a key that has one must not ask for it at the terminal.
+        # With an empty password, an encrypted key fails instead of asking at the terminal.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
-    except (OSError, ValueError) as error:  # of which ssl.SSLError is one
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise UsageError(
             f"--tls-cert {certificate} and --tls-key {key} are not a certificate and its key in PEM form, "
             f"without a password ({error})"
@@ -222,7 +222,7 @@ def refuse_bad_certificate(certificate: str, key: str) -> None:
 
 
 def _owes_request(connection: Any) -> bool:
-    """Whether a connection has neither a request under way nor uvicorn's own timer for the next."""
+    """Whether a connection has neither a running request nor uvicorn's keep-alive timer."""
     cycle = getattr(connection, "cycle", None)
     has_request = cycle is not None and not cycle.response_complete
     return not has_request and getattr(connection, "timeout_keep_alive_task", None) is None
@@ -238,7 +238,7 @@ def _listener(options: WebOptions) -> socket.socket:
 
 
 def base_path(given: str) -> str:
-    """A base path without the slash at its end. Raises `UsageError` for what is no path."""
+    """A base path without trailing slashes. Raises `UsageError` if it is invalid."""
     base = given.rstrip("/")
     if base and (not base.startswith("/") or not all(c.isalnum() or c in "/-_.~" for c in base)):
         raise UsageError(

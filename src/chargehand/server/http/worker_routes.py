@@ -1,4 +1,4 @@
-"""Routes about workers: what each does now, in which process, and what waits at model providers."""
+"""Routes for workers: what each worker does in which process, and the load of model providers."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -23,13 +23,13 @@ from chargehand.server.http.session_routes import model_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_advertisement import CrewOffer, offer_of
 
-#: missed heartbeats after which a process counts as late, and as lost
+#: missed heartbeats after which a process counts as late, or as lost
 LATE, LOST = 2, 5
-#: how far back the figures of a worker go
+#: period of the figures of a worker
 WINDOW = timedelta(minutes=10)
-#: how long a process that leads nothing is shown after it was lost
+#: seconds for which a lost process that leads nothing is still shown
 SHOWN_LOST = 3600.0
-#: attempts of one worker that are returned
+#: most recent attempts of a worker that are returned
 MOST_RECENT = 200
 
 
@@ -37,31 +37,31 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     """A worker in one process, and what it does now."""
 
     name: str
-    #: the process that hosts it
+    #: its process
     node: str
     here: bool
-    #: idle, busy, draining, resting (its breaker is open), late or lost (its process); null: not known
+    #: idle, busy, draining, resting (its circuit breaker is open), late or lost (its process); null if not known
     state: str | None
     model: str
-    #: attempts at once; null: not known here
+    #: number of slots; null if not known here
     capacity: int | None
     active: int | None
-    #: attempts under way: run, task and attempt
+    #: running attempts: run, task and attempt
     busy: list[Any]
     task: str
     run: str
-    #: attempts of runs that are open or ended in the last ten minutes
+    #: attempts in unfinished runs and in runs that ended in the last ten minutes
     done: int
     failed: int
     tokens: int
-    #: of model calls that ended in the last minute
+    #: tokens of model calls that ended in the last minute
     tokens_per_minute: float
-    #: model calls of the last ten minutes that waited until their provider would take them, and their seconds
+    #: model calls of the last ten minutes that waited for their provider, and the seconds of these waits
     rate_waits: int
     rate_wait_seconds: float
-    #: tasks that wait for it
+    #: number of ready tasks that wait for this worker
     queue: int
-    #: seconds since its process last renewed its lease; null: not known
+    #: seconds since its process last renewed its lease; null if not known
     heartbeat_age: float | None
     #: attempts of the last ten minutes: began_at, ended_at, outcome
     recent: list[Any]
@@ -71,12 +71,12 @@ class ServerView(Struct, frozen=True, kw_only=True):
     """A process that serves the journal, or leads a run of it."""
 
     node: str
-    #: null: not known any more
+    #: null if no longer known
     pid: int | None
     host: str | None
-    #: since when it serves; null: it does not, or it is not known
+    #: since when it serves; null if it does not serve or this is not known
     since: datetime | None
-    #: alive, late (two heartbeats missed) or lost (five missed, or its end is certain)
+    #: alive, late (two missed heartbeats) or lost (five missed heartbeats, or known to be dead)
     state: str
     heartbeat_age: float | None
     workers: list[str]
@@ -99,7 +99,7 @@ class WorkerName(Struct, frozen=True):
 
 
 class WorkFigures(Struct):
-    """What one worker has done in the runs that one process leads."""
+    """The work of one worker in the runs that one process leads."""
 
     busy: list[dict[str, Any]] = field(default_factory=list)
     done: int = 0
@@ -113,7 +113,7 @@ class WorkFigures(Struct):
 
 
 def worker_routes(api: ApiContext) -> APIRouter:
-    """The routes, for this server."""
+    """Create the routes for a server."""
     router = APIRouter(prefix="/workers", tags=["server"])
 
     @router.get("", **returns(WorkersView))
@@ -122,14 +122,14 @@ def worker_routes(api: ApiContext) -> APIRouter:
         return json_response(await _workers_view(api, grant.namespace))
 
     @router.post("/{name}/drain", **returns(WorkerName, 202))
-    async def drain(name: str, grant: CrewAdmin) -> Response:  # noqa: ARG001 - it must have one
+    async def drain(name: str, grant: CrewAdmin) -> Response:  # noqa: ARG001 - the route needs a token
         """Give a worker of this server nothing new; it finishes what it has."""
         _known(api.boss, name)
         await api.boss.drain(name)
         return json_response(WorkerName(name), 202)
 
     @router.post("/{name}/join", **returns(WorkerName, 202))
-    async def join(name: str, grant: CrewAdmin) -> Response:  # noqa: ARG001 - it must have one
+    async def join(name: str, grant: CrewAdmin) -> Response:  # noqa: ARG001 - the route needs a token
         """Give a worker that was drained work again."""
         worker = _known(api.boss, name)
         try:
@@ -179,7 +179,7 @@ def _led_by(node: str, records: Iterable[RunRecord]) -> list[str]:
 
 
 def liveness(process: Process, beat: float | None) -> tuple[str, float | None]:
-    """Whether a process is alive, late or lost, and the seconds since its last heartbeat if they are known."""
+    """Whether a process is alive, late or lost, and the seconds since its last heartbeat, if known."""
     left = process.lease_left
     if left is None or beat is None:
         return "alive" if process.is_alive else "lost", None
@@ -192,11 +192,11 @@ def liveness(process: Process, beat: float | None) -> tuple[str, float | None]:
 def figures_of(
     records: Iterable[RunRecord], now: datetime
 ) -> Mapping[tuple[str, str], WorkFigures]:
-    """What workers have done, by the process that leads the run, and by worker."""
+    """The work of workers, by the node that leads the run and the name of the worker."""
     found: dict[tuple[str, str], WorkFigures] = {}
     for record in records:
         if not record.node:
-            continue  # it waits for a process
+            continue  # no process leads it
         for span in record.spans.attempts:
             own = found.setdefault((record.node, span.worker), WorkFigures())
             _add_attempt(own, record, span, now)
@@ -235,7 +235,7 @@ def _here(
         member = boss.roster.get(load.name)
         own = work.get(load.name) or WorkFigures()
         held = set(load.held)
-        # What was written down as begun may have ended since, and is not written down yet.
+        # An attempt may have ended although its end is not in the journal yet.
         busy = [each for each in own.busy if (each["run"], each["task"], each["attempt"]) in held]
         yield _worker_view(
             server,
@@ -252,12 +252,12 @@ def _here(
 def _there(
     server: ServerView, offer: CrewOffer | None, work: Mapping[str, WorkFigures]
 ) -> Iterable[WorkerView]:
-    """The workers of another process: as far as the journal tells of them."""
+    """The workers of another process, as far as the journal shows them."""
     members = {} if offer is None else offer.members
     seen = [name for name, own in work.items() if own.busy or own.queue]
     for name in dict.fromkeys([*members, *seen]):
         own = work.get(name) or WorkFigures()
-        # Whether it has other work, or was drained, only its own process knows.
+        # Only the other process knows whether the worker is idle or draining.
         state = "busy" if own.busy else None
         yield _worker_view(
             server,
@@ -319,7 +319,7 @@ def _server_view(
 
 
 def _lost_view(node: str, leads: list[str]) -> ServerView:
-    """A process that leads a run and is not known any more: it has ended, and nobody has taken the run."""
+    """A process that has ended and is no longer known, but whose run was not taken over."""
     return ServerView(
         node=node,
         pid=None,

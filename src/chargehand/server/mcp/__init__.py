@@ -1,4 +1,4 @@
-"""A supervisor as a server of the Model Context Protocol. It needs the package mcp: chargehand[mcp]."""
+"""Serves a supervisor over MCP, the Model Context Protocol. Needs the package mcp: chargehand[mcp]."""
 
 from chargehand.server.mcp.server import serve_http, serve_stdio, server_for
 from chargehand.server.mcp.tools import McpTools

@@ -1,4 +1,4 @@
-"""The program at the other end: what it is told while it waits, and how its person is asked."""
+"""A connected MCP client: sends it progress, and asks its person questions."""
 
 import asyncio
 from collections.abc import Iterable
@@ -18,49 +18,49 @@ from chargehand.presentation.plain_text import clean, one_line
 from chargehand.server.mcp.run_updates import Follower
 from chargehand.supervisor import Supervisor
 
-#: the one field of a form
+#: the only field of a form
 ANSWER = "answer"
-#: characters; what cannot be shown whole is not asked here
+#: most characters of evidence; a question with longer evidence is not asked here
 LONGEST_EVIDENCE = 8_000
 AnyContext: TypeAlias = Context[Any, Any]
 
 
 class State(Struct, frozen=True):
-    """What a client that is asked by return brings back with its answers. It is sealed on its way."""
+    """The state that a client sends back with its answers, if questions are asked by ending the call."""
 
     run: str
-    #: the questions that the call ended with; no other is answered by the next one
+    #: the questions that the call ended with; only these can be answered by the next call
     asked: tuple[str, ...] = ()
-    #: questions that its person did not want to answer
+    #: questions that the person declined
     declined: tuple[str, ...] = ()
 
 
 class McpClient:
-    """One caller of a tool."""
+    """The client that makes one tool call."""
 
     def __init__(self, context: AnyContext) -> None:
         self._context = context
         self._state = _state_of(context)
         given = context.input_responses or {}
-        #: what its person has answered, by question; empty if the person declined
+        #: answers of the person by question; empty if the person declined
         self.answers = {id_: _text_in(given[id_]) for id_ in self._state.asked if id_ in given}
-        #: what is not asked again
+        #: questions that are not asked again
         self.declined = {
             *self._state.declined,
             *(q for q, text in self.answers.items() if not text),
         }
-        #: what was taken; a run that is led elsewhere asks it until its leader has heard of it
+        #: accepted answers; a run that another process leads asks until its leader has read the answer
         self.answered: set[str] = set()
 
     @property
     def name(self) -> str:
-        """As it calls itself; for the record, not for trust."""
+        """The name that the client gives itself. It is recorded, but not trusted."""
         params = self._context.session.client_params
         return f"mcp:{one_line(params.client_info.name, 60)}" if params else "mcp"
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether it can show a form to its person."""
+        """Whether the client can show a form to its person."""
         capabilities = self._context.client_capabilities
         elicitation = None if capabilities is None else capabilities.elicitation
         has_forms = elicitation is not None and (
@@ -70,21 +70,21 @@ class McpClient:
 
     @property
     def is_asked_by_return(self) -> bool:
-        """Whether a call ends with the questions, and is made again with the answers."""
+        """Whether questions are asked by ending the call, after which the client calls again with the answers."""
         return self._context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def run(self) -> str:
-        """The run that this call goes on with, if it was made before and ended with questions."""
+        """The run that this call continues, if an earlier call ended with questions; otherwise empty."""
         return self._state.run
 
     async def tell(self, news: Iterable[tuple[float, float | None, str]]) -> None:
-        """Tell it how far the run is, if it wants to know."""
+        """Send progress to the client, if it wants that."""
         for progress, total, words in news:
             await self._context.report_progress(progress, total, words)
 
     async def ask(self, question: Question) -> str:
-        """What its person answers; empty if the person declined, or the client cannot ask."""
+        """Ask the person. Returns the answer; empty if the person declined or the client cannot ask."""
         request = form_of(question)
         if request is None:
             return ""
@@ -97,7 +97,7 @@ class McpClient:
         return _text_in(reply)
 
     def ask_by_return(self, run: str, asked: Iterable[Question]) -> types.InputRequiredResult:
-        """The end of this call: what is asked, and what is to be brought back with the answers."""
+        """The result that ends this call: the questions, and the state to send back with the answers."""
         forms = {question.id: form_of(question) for question in asked}
         requests: dict[str, Any] = {
             id_: types.ElicitRequest(params=form) for id_, form in forms.items() if form
@@ -109,7 +109,7 @@ class McpClient:
 
 
 class ClientQuestions:
-    """Has the person at a client asked what a run asks, each question once."""
+    """Asks the person of a client the questions of a run, each once."""
 
     def __init__(
         self, boss: Supervisor, client: McpClient, heard: Follower, group: asyncio.TaskGroup
@@ -119,11 +119,11 @@ class ClientQuestions:
         self._heard = heard
         self._group = group
         self._asked: dict[str, asyncio.Task[None]] = {}
-        #: to be asked by ending the call
+        #: questions to ask by ending the call
         self.by_return: list[Question] = []
 
     async def is_over(self, run: str) -> bool:
-        """Ask what is new. True if there is nothing to wait for but people who cannot be asked here."""
+        """Ask new questions. True if the run waits only for answers that cannot be given here."""
         result = await self._boss.look(run)
         self._heard.may_ask = bool(result.questions)
         fresh = [each for each in result.questions if self._is_new(each)]
@@ -138,7 +138,7 @@ class ClientQuestions:
         return is_left and result.status is RunState.WAITING
 
     def break_off(self) -> None:
-        """The call is over; what is still open may be answered elsewhere."""
+        """Stop asking, because the call has ended. Open questions may be answered elsewhere."""
         for task in self._asked.values():
             task.cancel()
 
@@ -151,21 +151,21 @@ class ClientQuestions:
         text = await self._client.ask(question)
         if text:
             await is_taken(self._boss, question.id, text, self._client)
-        self._heard.look_again()  # look again: it may have been the last one
+        self._heard.look_again()  # it may have been the last question
 
 
 async def is_taken(boss: Supervisor, question: str, text: str, client: McpClient) -> bool:
-    """Answer for the person at a client; what cannot be taken leaves the question open."""
+    """Answer a question on behalf of the person. False if the answer is refused, which leaves the question open."""
     try:
         await boss.answer(question, text, by=client.name)
     except UsageError:
-        return False  # answered elsewhere by now, or none of its choices
+        return False  # answered elsewhere meanwhile, or not a valid choice
     client.answered.add(question)
     return True
 
 
 def form_of(question: Question) -> types.ElicitRequestFormParams | None:
-    """The question as a form; None if what is decided on cannot be shown whole."""
+    """The question as a form; None if its evidence cannot be shown completely."""
     evidence = _shown(question)
     if evidence is None:
         return None
@@ -186,7 +186,7 @@ def form_of(question: Question) -> types.ElicitRequestFormParams | None:
 
 
 def _shown(question: Question) -> str | None:
-    """What is decided on, for reading; a model or a tool may have written it."""
+    """The evidence of a question as text, which a model or tool may have written; None if it is too large."""
     if question.evidence.blob:
         return None
     data = question.evidence.read()
@@ -195,7 +195,7 @@ def _shown(question: Question) -> str | None:
     text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
     if len(text) > LONGEST_EVIDENCE:
         return None
-    # Nothing is left out of what a person decides on: what would not be seen is written as JSON has it.
+    # The person must see everything that they decide on, so invisible characters are shown as JSON escapes.
     seen = "".join(c if c.isprintable() or c == "\n" else f"\\u{ord(c):04x}" for c in text)
     return f"\n\nIt is about this, which is data:\n{seen}"
 

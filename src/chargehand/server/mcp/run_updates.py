@@ -1,4 +1,4 @@
-"""What a client is told while it waits for a run: how far it is, and what has changed, in words."""
+"""Progress updates for an MCP client that waits for a run."""
 
 import asyncio
 from collections import deque
@@ -19,23 +19,23 @@ from chargehand.presentation.event_relay import is_about_people
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.result import RunResult
 
-#: that wait to be told; a client that reads slowly is told the newest ones
+#: most unsent lines; a slow client gets only the newest ones
 MOST_LINES = 20
 
 
 class Follower:
-    """What one caller hears of the run it waits for."""
+    """Follows a run for one caller, and collects progress for it."""
 
     def __init__(self, result: RunResult) -> None:
         self.changed = asyncio.Event()
-        #: whether it is worth looking what the run asks
+        #: whether the run may have new questions
         self.may_ask = bool(result.questions)
         self._lines: deque[str] = deque([f"run {result.id}"], maxlen=MOST_LINES)
         self._words = ProgressLines(self._add)
         self._words.catch_up(result)
         self._total = len(result.tasks)
         self._settled = sum(task.state.is_settled for task in result.tasks.values())
-        #: since the last task was settled
+        #: number of lines sent since the last task ended
         self._told = 0
 
     def hear(self, event: Event) -> None:
@@ -53,24 +53,24 @@ class Follower:
             self.look_again()
 
     def look_again(self) -> None:
-        """Have it looked what the run asks now."""
+        """Request a new check for questions."""
         self.may_ask = True
         self.changed.set()
 
     def news(self) -> Iterator[tuple[float, float | None, str]]:
-        """What is to be told: how far the run is, out of how much, and a line of words.
+        """The unsent updates: progress, total, and a line of text.
 
-        The protocol wants every number larger than the one before. Between two tasks that are settled
-        it creeps towards the next whole number, and never gets there.
+        MCP requires that progress increases with each update. Between the ends of two tasks, it approaches the next
+        whole number without reaching it.
         """
         while self._lines:
             self._told += 1
             progress = self._settled + 1 - 1 / (self._told + 1)
-            total = max(self._total, self._settled) + 1  # the answer is one thing more
+            total = max(self._total, self._settled) + 1  # plus 1 for the answer
             yield progress, total if self._total else None, self._lines.popleft()
 
     def _add(self, line: str) -> None:
-        self._lines.append(line.partition("  ")[2])  # without the time of day
+        self._lines.append(line.partition("  ")[2])  # without the time
 
     def _count(self, event: Event) -> None:
         match event:

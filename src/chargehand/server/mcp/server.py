@@ -1,4 +1,4 @@
-"""A supervisor as a server of the Model Context Protocol, over both of the protocol's transports."""
+"""Serves a supervisor over MCP, with both transports: stdio and streamable HTTP."""
 
 import asyncio
 import hmac
@@ -29,9 +29,9 @@ from chargehand.server.listening_socket import address_of, is_loopback, listenin
 from chargehand.server.mcp.tools import McpTools
 from chargehand.supervisor import Supervisor
 
-#: what running attempts have left when the server ends; clients kill a server after two seconds
+#: time that running attempts have to finish when the server stops; clients kill a server after two seconds
 GRACE = timedelta(seconds=1)
-#: bytes of one request
+#: most bytes of a request
 MOST_BODY = 16 * 2**20
 INSTRUCTIONS = """\
 A supervisor of a crew of agents. `run` has a request done and returns one answer with its evidence \
@@ -46,7 +46,7 @@ Lifespan = Callable[[MCPServer[None]], AbstractAsyncContextManager[None]]
 
 
 def server_for(calls: McpTools, lifespan: Lifespan | None = None) -> MCPServer[None]:
-    """The server that offers these calls as tools."""
+    """An MCP server with these tools."""
     server = MCPServer(
         "chargehand",
         instructions=INSTRUCTIONS,
@@ -64,16 +64,16 @@ def server_for(calls: McpTools, lifespan: Lifespan | None = None) -> MCPServer[N
 
 
 async def serve_stdio(boss: Supervisor, *, approvals: bool = False) -> None:
-    """Serve one client over stdin and stdout, until it closes them; unfinished runs can be resumed.
+    """Serve one client over stdin and stdout until it closes them. Unfinished runs can be resumed.
 
-    Whatever else this process prints goes to stderr meanwhile. With `approvals`, the tool `answer` may
-    approve calls in a person's name, too.
+    Meanwhile, all other output of this process goes to stderr. With `approvals`, the tool `answer` may also approve
+    tool calls on behalf of a person.
     """
     async with boss, McpTools(boss, approvals=approvals) as calls:
 
         def leave(sign: signal.Signals) -> None:
-            # The thread that waits for a line of stdin cannot be called back, so this process ends as
-            # if nobody had listened to the signal, but not before its runs are let go of.
+            # The thread that reads stdin cannot be interrupted. So this process releases its runs, and then dies by
+            # the signal as if there were no handler.
             ending = asyncio.ensure_future(boss.stop(GRACE))
             ending.add_done_callback(lambda _: _die_by(sign))
 
@@ -93,9 +93,10 @@ async def serve_http(
     approvals: bool = False,
     say: Say = print,
 ) -> None:
-    """Serve many clients over streamable HTTP, until SIGINT or SIGTERM; unfinished runs can be resumed.
+    """Serve many clients over streamable HTTP until SIGINT or SIGTERM. Unfinished runs can be resumed.
 
-    `say` is called with the address. Requests from other machines must send the `token`.
+    `say` is called with a message that contains the address. If there is a `token`, all requests must send it; a host
+    that other machines can reach needs one.
     """
     if not token and not is_loopback(host):
         raise UsageError(
@@ -117,17 +118,17 @@ async def serve_http(
 
 @asynccontextmanager
 async def _keeping_off_stdout(_: object) -> AsyncIterator[None]:
-    """Have workers print to stderr: what stdout still held at the end would go to the client."""
+    """Redirect stdout of workers to stderr: otherwise, buffered output would be sent to the client at the end."""
     with redirect_stdout(sys.stderr):
         yield
 
 
 class TooLarge(Exception):
-    """More was sent than anybody here reads."""
+    """The body of a request is larger than `MOST_BODY`."""
 
 
 class Guarded:
-    """An application behind a border: the token if there is one, no pages of other sites, no huge bodies."""
+    """Wraps an application: checks the token, if there is one, and refuses cross-site requests and huge bodies."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -172,7 +173,7 @@ def _length_in(headers: Headers) -> int:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """What is received, up to the most that anybody reads; for bodies that do not say their length."""
+    """A `receive` that raises `TooLarge` above `MOST_BODY` bytes, for bodies without Content-Length."""
     read = 0
 
     async def receiving() -> Message:
@@ -192,7 +193,7 @@ async def _refuse_body(receive: Receive, send: Send) -> None:
 
 
 def _app(server: MCPServer[None], host: str, token: str) -> ASGIApp:
-    """What answers over HTTP. A page in a browser may reach this machine, but never knows the token."""
+    """The HTTP application. Web pages may be able to reach this machine, but they do not know the token."""
     any_host = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     security = None if is_loopback(host) else any_host
     app: ASGIApp = server.streamable_http_app(host=host, transport_security=security)
@@ -201,7 +202,7 @@ def _app(server: MCPServer[None], host: str, token: str) -> ASGIApp:
 
 @contextmanager
 def _heeding_signals(then: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Have `then` called in the event loop for SIGINT and SIGTERM."""
+    """Call `then` in the event loop for SIGINT and SIGTERM, inside the block."""
     loop = asyncio.get_running_loop()
     for sign in _HEEDED:
         loop.add_signal_handler(sign, then, sign)

@@ -1,4 +1,4 @@
-"""What the tools return: typed, so that a client has the schema of each before it calls."""
+"""The results of the MCP tools. They are typed, so that clients know their schemas."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from chargehand.presentation.plain_text import outline
 from chargehand.presentation.progress_lines import told_gain
 from chargehand.result import RunResult, TaskResult
 
-#: of a run that one reply lists; those that are not done come first
+#: most tasks of a run in a reply; unfinished tasks come first
 MOST_TASKS = 100
 INTERRUPTED = "interrupted"
 
@@ -142,13 +142,13 @@ class RunReply(BaseModel):
     seconds: float
     calls: int
     tokens: int
-    #: dollars; null: no price list knows its models
+    #: in dollars; null if the price of a model is not known
     money: float | None
     next: str
 
     @classmethod
     def of(cls, result: RunResult, status: str, *, is_here: bool) -> "RunReply":
-        """Loads what lies in blobs, and waits for it: to be called in a thread."""
+        """Blocks while it loads blobs, so call it in a thread."""
         answer, usage = result.answer, result.usage
         return cls(
             run=result.id,
@@ -203,7 +203,7 @@ class ReportReply(BaseModel):
 
     @classmethod
     def of(cls, result: RunResult) -> "ReportReply":
-        """Reads the whole record of the run, and waits for it: to be called in a thread."""
+        """Blocks while it reads all events of the run, so call it in a thread."""
         report = result.report
         return cls(
             run=result.id,
@@ -220,7 +220,7 @@ def _counts(tasks: Sequence[TaskResult]) -> dict[str, int]:
 
 
 def _next(result: RunResult, status: str, *, is_here: bool) -> str:
-    """What a caller can do now, in one line."""
+    """What the caller can do next, in one line."""
     if isinstance(result.status, RunStatus):
         return "It has ended; `report` says where the time went."
     if status == INTERRUPTED:

@@ -1,4 +1,4 @@
-"""The tools: what a client may ask of a supervisor. A run belongs to the server, never to a call."""
+"""The MCP tools of a supervisor. A run belongs to the server, so it continues if the tool call is cancelled."""
 
 import asyncio
 import functools
@@ -40,7 +40,7 @@ Wait = Annotated[bool, Field(description="Wait for its end; false: return at onc
 def told(
     call: Callable[P, Coroutine[Any, Any, R]],
 ) -> Callable[P, Coroutine[Any, Any, R]]:
-    """A call whose failure is told to the client in our words, not as a crash."""
+    """Turn a `ChargehandError` into a `ToolError` with the same message for the client."""
 
     @functools.wraps(call)
     async def telling(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -55,14 +55,14 @@ def told(
 class McpTools:
     """The MCP tools of one supervisor, for any number of clients.
 
-    A client that goes away ends its call and nothing else. `async with` keeps the runs that it led.
+    If a client disconnects, only its call ends. Use it in `async with`, which waits for the runs led here at its end.
     """
 
     def __init__(self, boss: Supervisor, *, approvals: bool = False) -> None:
         self._boss = boss
         self._approvals = approvals
         self._listener = RunListener(boss)
-        #: of the runs that are led here, by id
+        #: task that waits for the end of each run led here, by id of the run
         self._endings: dict[str, asyncio.Task[RunResult | ChargehandError]] = {}
         self._group = asyncio.TaskGroup()
 
@@ -136,7 +136,7 @@ class McpTools:
             heard = Follower(result)
             with self._listener.listening(run, heard):
                 ending = self._lead(run, self._boss.resume(run, accept=accept))
-                await _first_of(ending, heard)  # it is led now, or that was refused
+                await _first_of(ending, heard)  # the run is now led, or resuming was refused
             _refuse_broken(ending)
         return await self._follow(run, client) if wait else await self._reply(run)
 
@@ -229,7 +229,7 @@ class McpTools:
     # runs that are led here
 
     async def _begin(self, asked: str | Plan, terms: RunOptions) -> str:
-        """Begin a run and return its id. A call that is cancelled meanwhile does not undo it."""
+        """Start a run and return its id. Cancelling the call does not undo this."""
 
         async def begin() -> str:
             run = await self._boss.submit(asked, **terms)
@@ -265,10 +265,10 @@ class McpTools:
         status, is_here = self._status(result), run in self._endings
         return await asyncio.to_thread(RunReply.of, result, status, is_here=is_here)
 
-    # waiting for one
+    # waiting for a run
 
     async def _follow(self, run: str, client: McpClient) -> RunReply | InputRequiredResult:
-        """Wait for the end of a run, or for the place where only a person can help."""
+        """Wait until the run ends, or until it waits for a person who cannot be asked here."""
         ending = self._endings.get(run)
         if ending is None:  # it has ended, or is led elsewhere
             return await self._reply(run)
@@ -289,7 +289,7 @@ class McpTools:
         return await self._reply(run)
 
     async def _client(self, context: AnyContext) -> McpClient:
-        """The caller. Takes what its person has answered since the call that ended with questions."""
+        """The caller. First passes on the answers that it sends back after a call that ended with questions."""
         client = McpClient(context)
         for question, text in client.answers.items():
             if text and not await is_taken(self._boss, question, text, client):
@@ -298,25 +298,25 @@ class McpTools:
 
 
 async def _caught(awaited: Awaitable[R]) -> R | ChargehandError:
-    """The result, or the error as a value: raised, it would end the whole group."""
+    """The result, or the error as a value: if it were raised, it would end the task group."""
     try:
         return await awaited
     except ChargehandError as error:
         return error
-    except Exception as error:  # noqa: BLE001 - of one client; the server serves the others
+    except Exception as error:  # noqa: BLE001 - must not stop the server for other clients
         return InternalError(
             f"{type(error).__name__}: {failed_by(error).message}; please report it"
         )
 
 
 def _refuse_broken(ending: "asyncio.Task[RunResult | ChargehandError]") -> None:
-    """Raise what broke a run off, if something did."""
+    """Raise the error that ended the wait for a run, if any."""
     if ending.done() and isinstance(error := ending.result(), ChargehandError):
         raise error
 
 
 async def _first_of(ending: "asyncio.Task[Any]", heard: Follower) -> None:
-    """Return once the run has ended or something of it was heard."""
+    """Wait until the run has ended or an event of it was heard."""
 
     def wake(_: object) -> None:
         heard.changed.set()
