@@ -261,7 +261,7 @@ class Conductor:
 
 
 HEADER = ("row", "fault", "trials", "fired", "told", "lost", "twice", "verdict")
-WIDTHS = (4, 47, 7, 7, 9, 6, 6, 0)
+WIDTHS = (4, 52, 7, 7, 9, 6, 6, 0)
 
 
 def _line(cells: tuple[object, ...]) -> str:

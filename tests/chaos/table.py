@@ -22,13 +22,19 @@ def table_of(result: dict[str, Any]) -> str:
     ]
     for row in result["rows"]:
         worst = ", ".join(
-            f"{name.replace('_', ' ')} {figure:.3g}"
+            f"{name.replace('_', ' ')} {_rounded(figure)}"
             for name, figure in sorted(row["figures"].items())
         )
         fired = f"not run: {row['lacks']}" if row["lacks"] else f"{row['fired']:,}"
         cells = (row["row"], row["fault"], fired, row["violations"], row["bar"], worst or "–")
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join([*lines, *_other_commits(result)])
+
+
+def _rounded(figure: float) -> str:
+    """A figure with three significant digits, and never with an exponent if it is large."""
+    rounded = float(f"{figure:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 1000 else f"{rounded:g}"
 
 
 def _other_commits(result: dict[str, Any]) -> list[str]:

@@ -188,10 +188,12 @@ def test_the_pool_says_whose_breaker_is_waited_for_and_until_when() -> None:
     dispatch = resources.kernel.dispatch
     down(resources)
     assert dispatch.why_waiting("r", "t5") == (
-        "the breaker of worker ann, until 2026-01-01T00:00:15+00:00"
+        "the circuit breaker of worker ann, until 2026-01-01T00:00:15+00:00"
     )
     resources.wait(REST + 1)
-    assert dispatch.why_waiting("r", "t6") == ("the breaker of worker ann, until its probe is back")
+    assert dispatch.why_waiting("r", "t6") == (
+        "the circuit breaker of worker ann, until its probe has ended"
+    )
     started = [event for event in resources.journal if getattr(event, "worker", "") == "ann"]
     assert getattr(started[-1], "why", "") == "to see whether ann works again"
 

@@ -256,7 +256,7 @@ def test_an_attempt_that_is_silent_for_longer_than_the_patience_is_stuck() -> No
     assert round_of(watch, at(299)).is_well
     (trouble,) = round_of(watch, at(301)).of("stuck")
     assert (trouble.name, trouble.run, trouble.task) == ("ann", RUN, "one")
-    assert "has said nothing for 5 min" in trouble.fact
+    assert "has reported nothing for 5 min" in trouble.fact
 
 
 def test_a_sign_of_life_ends_the_silence() -> None:

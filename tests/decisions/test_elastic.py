@@ -166,7 +166,10 @@ def test_a_pool_does_not_grow_for_a_worker_that_is_full() -> None:
     assert len(dispatch.place(0.0)) == 1
     assert dispatch.place(60.0) == []
     assert dispatch.parallel == 1
-    assert dispatch.why_waiting(RUN, "b") == "a slot in the pool (1 of 1 taken, up to 8 in a while)"
+    assert (
+        dispatch.why_waiting(RUN, "b")
+        == "a slot in the pool (1 of 1 taken; the pool can grow to 8)"
+    )
 
 
 def test_a_full_pool_that_can_grow_has_nobody_give_way() -> None:
@@ -267,7 +270,7 @@ def test_a_worker_that_drains_gets_nothing_until_it_joins_again() -> None:
     dispatch.drain("w")
     offer(dispatch, "a", 0.0)
     assert dispatch.place(0.0) == []
-    assert dispatch.why_waiting(RUN, "a") == "a worker to take it; nothing new goes to w"
+    assert dispatch.why_waiting(RUN, "a") == "a worker to take it; no new tasks go to w"
     dispatch.join(Place(worker="w"))
     assert len(dispatch.place(1.0)) == 1
     with pytest.raises(UsageError, match="already"):

@@ -55,7 +55,7 @@ def test_a_task_waits_for_a_place_of_its_run() -> None:
 def test_where_only_the_journal_is_known_that_is_said() -> None:
     kernel = kernel_of("a, b", pool=1)
     assert words(kernel, "b", is_led=False) == (
-        "b waits for a slot of ann, as far as the journal tells, 0 s"
+        "b waits for a slot of ann, according to the journal, 0 s"
     )
 
 
@@ -65,7 +65,7 @@ def test_a_task_waits_for_the_breaker_of_its_worker() -> None:
         kernel.fail(task, "network")
     wait = why(kernel, "f")
     assert wait is not None
-    assert "the breaker of worker ann, until 2026-01-01T" in wait.what
+    assert "the circuit breaker of worker ann, until 2026-01-01T" in wait.what
 
 
 def test_a_failed_task_waits_for_its_next_try_and_says_when_and_why() -> None:

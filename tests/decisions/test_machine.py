@@ -323,7 +323,7 @@ class Run(RuleBasedStateMachine):
                 assert not self.is_hopeless(task), f"{task} waits for what will never be"
             elif state == "ready":
                 waits_for = self.resources.kernel.dispatch.why_waiting("r", task)
-                is_resting = waits_for.startswith("the breaker of worker ann")
+                is_resting = waits_for.startswith("the circuit breaker of worker ann")
                 assert is_resting or len(self.places) >= self.pool, f"{task} could run"
             elif state == "retrying" and not self.is_being_rewritten(task):
                 assert self.due[task] > self.resources.now, f"{task} is due"

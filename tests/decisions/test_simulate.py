@@ -375,7 +375,7 @@ def test_a_task_that_waits_for_the_rate_says_so() -> None:
         pool.offer("r", OfferAttempt(name, 1, "anybody", "", rank), now=0.0)
     assert [start.task for start in pool.place(0.0)] == ["a"]
     assert pool.probes_at == pytest.approx(2)
-    assert pool.why_waiting("r", "b") == "the next start (30 a minute)"
+    assert pool.why_waiting("r", "b") == "the next start (at most 30 per minute)"
     assert [start.task for start in pool.place(2.0)] == ["b"]
 
 

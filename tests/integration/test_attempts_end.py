@@ -431,6 +431,6 @@ async def test_a_loop_that_answers_is_not_named(caplog: pytest.LogCaptureFixture
         dog.look()
         assert caplog.text.count("event_loop_blocked") == 1
         dog._answer()
-        assert "it goes on" in caplog.text
+        assert "it runs again" in caplog.text
     finally:
         dog.release()

@@ -260,8 +260,8 @@ def test_what_is_logged_at_the_command_line_is_a_sentence() -> None:
         return log_words(logging.LogRecord("c", logging.WARNING, "f", 1, message, args, None))
 
     waits = "run_waits run=%s task=%s for=%r%s; %s"
-    assert words(waits, "r1", "@items:t3", "the supervisor", "", "it goes on by itself") == (
-        "listing the items of t3 of r1 waits for the supervisor; it goes on by itself"
+    assert words(waits, "r1", "@items:t3", "the supervisor", "", "it continues by itself") == (
+        "listing the items of t3 of r1 waits for the supervisor; it continues by itself"
     )
     postgres = "journal_waits path=%s: %s"
     assert words(postgres, "db", JournalBusy("no answer")) == "journal_waits path=db: no answer"

@@ -246,7 +246,7 @@ def test_a_failed_attempt_is_told_before_whatever_happens_next() -> None:
     assert [line.partition("  ")[2] for line in said] == [
         "planning failed after 0.0s: denied: closed",
         "b failed after 0.0s: denied: closed",
-        "nothing more is started here",
+        "this process starts nothing more",
     ]
 
 

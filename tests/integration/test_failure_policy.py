@@ -64,7 +64,7 @@ def test_what_needs_a_failed_task_is_told_what_is_missing_and_so_is_the_reader()
     assert result.tasks["report"].output == "without broken"
     assert result.status == "partial"
     assert [gap.task for gap in result.answer.gaps] == ["broken"]
-    assert result.trace.failed["broken"].endswith("(the rest goes on without it)")
+    assert result.trace.failed["broken"].endswith("(the run continues without it)")
 
 
 def test_a_failed_task_that_everything_hangs_on_ends_the_run_with_what_there_is() -> None:

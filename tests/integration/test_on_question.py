@@ -306,7 +306,7 @@ def test_j9_other_waits_are_said_too(what: str, caplog: pytest.LogCaptureFixture
             ends = {
                 "pause": r"end the wait with: await boss\.unpause",
                 "worker": r"end the wait with a worker .*await boss\.join\(worker\)",
-                "retry": "it goes on by itself",
+                "retry": "it continues by itself",
             }[what]
             assert re.search(rf"run_waits run={run.id} .*; {ends}", said), said
             if what == "pause":

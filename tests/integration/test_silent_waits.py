@@ -119,7 +119,9 @@ STORIES: dict[str, tuple[ch.Plan, Act, dict[str, Any]]] = {
 
 #: how the wait of a story ends, as its warning says; those of people end with a command
 ENDS = dict.fromkeys(STORIES, "end the wait with")
-ENDS |= dict.fromkeys(["retry", "retry beside work", "breaker beside work"], "it goes on by itself")
+ENDS |= dict.fromkeys(
+    ["retry", "retry beside work", "breaker beside work"], "it continues by itself"
+)
 ENDS["no worker"] = "end the wait with a worker that may take it, in the program that leads the run"
 
 

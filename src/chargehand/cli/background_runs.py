@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 @retention_options("prune-")
 @web_options
 def serve(**options: Any) -> None:
-    """Start a server that leads submitted runs, and runs whose leader has died.
+    """Start a server that executes submitted runs, and continues runs whose process has died.
 
     Submit runs with `chargehand submit`. If the server extra is installed, the server also serves the HTTP API and the
     dashboard, and prints their address with a token.
 
     Several servers can serve one journal: each run is led by one of them, and the others stand by. On Ctrl-C or
     SIGTERM, the server starts nothing new, gives running attempts 30 seconds to finish, and leaves the rest to the
-    other servers. A second signal stops it at once.
+    other servers. A second signal stops the server at once.
     """
     retention, choice = retention_of(options), choice_of(options)
     boss, choice = boss_for(choice)
@@ -198,8 +198,8 @@ def submit(request: str | None, plan_file: str | None, *, as_json: bool, **optio
 def watch(run_id: str, *, journal: str, as_json: bool, verbose: bool, display: str) -> None:
     """Follow a RUN from its beginning to its end, and print its answer.
 
-    Any process can lead the run. RUN is the id of a run, the beginning of an id, or `last`. On a terminal, you can
-    answer the questions of the run here. Ctrl-C stops this command, not the run.
+    It does not matter which process executes the run. On a terminal, you can answer the questions of the run here.
+    Ctrl-C stops this command, not the run. RUN is the id of a run, the beginning of an id, or `last`.
     """
     place = journal_place(journal)
     head = asyncio.run(find_run(run_id, place))

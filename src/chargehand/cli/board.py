@@ -34,13 +34,13 @@ PREVIEW = 300
     "tags",
     multiple=True,
     metavar="TAG",
-    help="Show only notes with this tag. Can be repeated: a note then needs only one of the tags.",
+    help="Show only notes with this tag. Can be repeated to show notes with any of the tags.",
 )
 @click.option(
     "--all",
     "has_events",
     is_flag=True,
-    help="Also show the events of the run, which its board presents as notes.",
+    help="Also show the notes that the board computes from the events of the run.",
 )
 @click.option(
     "--most",
@@ -61,7 +61,7 @@ def notes(
     most: int,
     as_json: bool,
 ) -> None:
-    """Print the notes on the board of a RUN, newest first.
+    """Print the notes on the board (shared memory) of a RUN, newest first.
 
     RUN is the id of a run, the beginning of an id, or `last`.
     """
@@ -107,7 +107,7 @@ def _facts(note: Note) -> dict[str, object]:
 @journal_option
 @json_option("Print one JSON object per block.")
 def blocks(run_id: str, label: str | None, journal: str, *, as_json: bool) -> None:
-    """Print the blocks on the board of a RUN.
+    """Print the blocks on the board (shared memory) of a RUN.
 
     With LABEL, all versions of that block are printed. RUN is the id of a run, the beginning of an id, or `last`.
     """

@@ -62,7 +62,8 @@ def eval(  # noqa: A001 - the name of the command; the built-in is banned here a
 ) -> None:
     """Evaluate the crews, prompts and models of a SUITE on its cases.
 
-    SUITE is a TOML file. Model replies come from the recording next to it: no model is called.
+    SUITE is a TOML file. Model replies come from the recording next to the suite, so no model is called unless you pass
+    --refresh.
 
     Exit codes: 1 a metric is outside the bounds of the suite's gate, 2 the suite cannot be used,
     6 a reply is not recorded (use --refresh).

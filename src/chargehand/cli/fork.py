@@ -48,9 +48,7 @@ from chargehand.supervisor import Supervisor
     metavar="FILE",
     help="Use the changed plan in FILE; - reads it from stdin.",
 )
-@click.option(
-    "--repeat-effects", is_flag=True, help="Allow steps with side effects to be repeated."
-)
+@click.option("--repeat-effects", is_flag=True, help="Allow steps with side effects to run again.")
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -62,8 +60,8 @@ from chargehand.supervisor import Supervisor
 def fork(run_id: str, *, plan_file: str | None, **options: Any) -> None:
     """Start a new run from any event of a RUN, with changes.
 
-    A task keeps its recorded result, and costs nothing, unless it was changed, was not done by the chosen event, or
-    needs a task that runs again. Without --at, a task also runs again if the prompt, model or tools of its worker
+    A task keeps its recorded result, and costs nothing, unless the task was changed, was not yet done at the chosen
+    event, or needs a task that runs again. Without --at, a task also runs again if the prompt, model or tools of its worker
     have changed. The fork uses the crew, files and model of the original run, unless you pass others.
 
     RUN is the id of a run, the beginning of an id, or `last`. FILE is a recording, which is

@@ -44,8 +44,8 @@ def place(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
 def mcp(*, http: tuple[str, int] | None, approvals: bool, **options: Any) -> None:
     """Serve the crew over MCP, the Model Context Protocol.
 
-    On stdin and stdout, the server has one client; with --http, it can have many. Without --http, stdout carries
-    only the protocol. Tools: plan, run, resume, status, result, report, answer, cancel, runs.
+    Without --http, the server talks to one client over stdin and stdout, and prints nothing else to stdout. With
+    --http, it can have many clients. Tools: plan, run, resume, status, result, report, answer, cancel, runs.
     """
     try:
         from chargehand.server.mcp import serve_http, serve_stdio

@@ -101,7 +101,8 @@ def journal_option(command: Command, first: str = "") -> Command:
         default="",
         callback=journal_path,
         metavar="FILE|DSN",
-        help=f"Journal that stores the runs. Default: {first}$CHARGEHAND_JOURNAL, or .chargehand/runs.db.",
+        help="Database that stores the runs (the journal): a SQLite file or the DSN of a PostgreSQL database. Default: "
+        f"{first}$CHARGEHAND_JOURNAL, or .chargehand/runs.db.",
     )(command)
 
 

@@ -38,7 +38,7 @@ from chargehand.supervisor.requests import RunOptions
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--mermaid", is_flag=True, help="Print the plan as a Mermaid graph.")
 @click.option(
-    "--check", type=GivenPath(), metavar="FILE", help="Check the plan in FILE for faults."
+    "--check", type=GivenPath(), metavar="FILE", help="Check the plan in FILE for errors."
 )
 @click.option(
     "--edit",
@@ -55,7 +55,7 @@ def plan(
     """Write a plan for a REQUEST and print it, without running it.
 
     If REQUEST is -, it is read from stdin. With --check or --edit, the command checks or edits the plan in FILE
-    instead; the exit code is 2 if the plan has faults.
+    instead; the exit code is 2 if the plan contains errors.
     """
     given = [each for each in (request, check, edit) if each is not None]
     if len(given) != 1:

@@ -43,7 +43,7 @@ def retention_options(before: str = "") -> Callable[[Command], Command]:
             "max_size",
             callback=size,
             metavar="SIZE",
-            help="Delete the oldest runs until the journal fits into this size, such as 500MB or 2GB.",
+            help="Delete the oldest finished runs until the journal is no larger than this, such as 500MB or 2GB.",
         ),
     )
 

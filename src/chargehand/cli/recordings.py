@@ -52,8 +52,8 @@ def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, jou
     """Export a RUN, and the runs nested in it, to a single file.
 
     The file contains events, boards, blobs and their hashes. You can replay, compare, fork and import it anywhere.
-    Secrets are already redacted in the journal. With --no-content, the file contains the structure, times and costs
-    of the run, but none of its texts.
+    Secrets that chargehand knows are redacted before they reach the journal, so they are not in the file. With
+    --no-content, the file contains the structure, times and costs of the run, but none of its texts.
 
     RUN is the id of a run, the beginning of an id, or `last`.
     """
@@ -76,7 +76,9 @@ def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, jou
 @click.command()
 @click.argument("run_id", metavar="RUN|FILE")
 @click.option(
-    "--events", is_flag=True, help="Also list the events, with their numbers for fork --at."
+    "--events",
+    is_flag=True,
+    help="Also list the events with their numbers, which you can pass to `chargehand fork --at`.",
 )
 @journal_option
 @recording_option
@@ -268,7 +270,8 @@ def copy(
     keep their numbers and hashes, and the runs also stay in the source journal. Copying a run twice changes nothing.
 
     A run cannot be copied while a process leads it, or if the target has a run with the same id and other events. A
-    run that retention deleted from the target is restored if you name it; --all skips it.
+    run that was deleted from the target (by `prune` or by the retention of a server) is restored only if you give its
+    id or its recording; --all skips it.
 
     RUN is the id of a run, the beginning of an id, or `last`. FILE is a recording.
     """

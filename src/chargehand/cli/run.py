@@ -83,10 +83,11 @@ def showing_options(command: Any) -> Any:
         click.option(
             "--on-question",
             type=click.Choice(["wait", "return", "supervisor", "fail"]),
-            help="What to do when a person must answer. wait: wait for the answer, and ask here if this is a "
-            "terminal; return: exit with code 4, so that you can answer and resume the run; supervisor: let the "
-            "supervisor's model answer where it may; fail: fail the task that asks. Default: wait on a terminal or "
-            "with --notify, otherwise return.",
+            help="What to do when the run asks a question. wait: wait for the answer (on a terminal, you can answer "
+            "here); return: exit with code 4, so that you can answer and resume the run; supervisor: let the "
+            "supervisor's model answer the questions of workers, and a person all others, such as approvals; fail: "
+            "use the default answer of the question, or fail the task that asks. Default: wait on a terminal or with "
+            "--notify, otherwise return.",
         ),
         click.option("--verbose", is_flag=True, help="Also show the stack trace of each failure."),
         click.option(
@@ -95,7 +96,7 @@ def showing_options(command: Any) -> Any:
             metavar="FILE",
             default="",
             callback=_writable,
-            help="Write the result to FILE. Without a result, FILE is left as it is.",
+            help="Write the result to FILE. If there is no result, FILE is not changed.",
         ),
         click.option(
             "--report", is_flag=True, help="At the end, report where time and money went."
@@ -131,9 +132,8 @@ def request_options(command: Any) -> Any:
             type=int,
             default=0,
             metavar="N",
-            help="Priority of the run; larger is more urgent. Default: 0. It is stored with the run and counts among "
-            "all runs of the process that leads it, such as `chargehand serve`. A command that leads its run itself "
-            "leads no other runs.",
+            help="Priority of the run; a larger number is more urgent. Default: 0. It only matters if a server "
+            "(`chargehand serve`) leads the run, because a server leads several runs at once.",
         ),
         click.option(
             "--after", metavar="RUN", callback=stated, help="Follow up on the answer of this run."
@@ -142,7 +142,7 @@ def request_options(command: Any) -> Any:
             "--reuse",
             metavar="RUN",
             callback=stated,
-            help="Reuse the results of this run where nothing has changed.",
+            help="Reuse the results of this run for tasks that have not changed.",
         ),
     )
     for option in reversed(options):
@@ -171,7 +171,7 @@ def _limit_options(command: Any) -> Any:
             type=click.Choice(["stop", "ask"]),
             default="stop",
             help="What to do when the budget is used up. stop (default): answer from the results so far; ask: ask a "
-            "person whether to raise it.",
+            "person whether to raise the budget.",
         ),
     )
     for option in reversed(options):
@@ -197,8 +197,9 @@ def _limit_options(command: Any) -> Any:
     metavar="URL",
     default="",
     callback=stated,
-    help="Run on the `chargehand serve` at this address, with its crew. The token is taken from $CHARGEHAND_TOKEN, "
-    "the file $CHARGEHAND_TOKEN_FILE, the keyring, or the address as the server printed it.",
+    help="Run the request on the server (`chargehand serve`) at this URL, with the server's crew. The token is taken "
+    "from the URL, if it is the one that the server printed; otherwise from $CHARGEHAND_TOKEN, the file "
+    "$CHARGEHAND_TOKEN_FILE, the keyring or, on the server's machine, the server's token file.",
 )
 @notify_option
 @showing_options
@@ -208,8 +209,8 @@ def run(request: str | None, plan_file: str | None, **options: Any) -> None:
     If REQUEST is -, it is read from stdin.
 
     If a server (`chargehand serve`) serves the journal with the same crew, files and models, this command hands the
-    run over to it and follows the run here. The priority then counts among all runs of the server, and Ctrl-C stops
-    this command, not the run.
+    run over to that server and shows its progress here. The server compares the priority of the run with that of its
+    other runs. Ctrl-C stops this command, not the run.
 
     Exit codes: 0 done, 1 failed, 2 usage error, 3 partial answer, 4 a person is needed,
     5 over budget, 130 interrupted.

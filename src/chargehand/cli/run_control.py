@@ -26,9 +26,9 @@ from chargehand.supervisor.crew_advertisement import Server, servers_of
 def answer(question: str, text: str, journal: str) -> None:
     """Answer a question that a run has asked.
 
-    QUESTION is the id of the question, as `chargehand show` prints it, or a run that asks only one question: the id
-    of the run, the beginning of the id, or `last`. If the question has choices, TEXT is one of them or its
-    number; if choices are numbers themselves, TEXT is one of them.
+    QUESTION is the id of the question, as `chargehand show` prints it. If a run has only one open question, you can
+    give the run instead: its id, the beginning of its id, or `last`. If the question has choices, TEXT is a choice or
+    its number. If any choice begins with a number, TEXT must be the choice itself.
     """
     typed, _, rest = question.partition(":")
 
@@ -73,8 +73,8 @@ def _goes_on(question: str, standing: FoundRun, servers: Sequence[Server], journ
 def cancel(run_id: str, journal: str, *, answer_now: bool, reason: str) -> None:
     """Cancel a RUN, or make it answer now.
 
-    With --answer-now, the work stops, and the run answers from the results so far. Both work whichever process leads
-    the run. RUN is the id of a run, the beginning of an id, or `last`.
+    With --answer-now, the work stops, and the run answers from the results so far. Both work no matter which process
+    leads the run. RUN is the id of a run, the beginning of an id, or `last`.
     """
 
     def end(boss: Supervisor, run: str) -> Awaitable[None]:
@@ -92,8 +92,8 @@ def cancel(run_id: str, journal: str, *, answer_now: bool, reason: str) -> None:
 def pause(run_id: str, journal: str, reason: str) -> None:
     """Pause a RUN: start nothing new until `chargehand unpause`.
 
-    Running attempts stop at their next step and continue from there later. Deadlines still apply. This works
-    whichever process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
+    Running attempts stop at their next step and continue from there later. Deadlines still apply. This works no
+    matter which process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
     """
     _control(run_id, journal, lambda boss, run: boss.pause(run, reason), "will be paused")
 
@@ -104,7 +104,7 @@ def pause(run_id: str, journal: str, reason: str) -> None:
 def unpause(run_id: str, journal: str) -> None:
     """Continue a paused RUN where it stopped.
 
-    This works whichever process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
+    This works no matter which process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
     """
     _control(run_id, journal, lambda boss, run: boss.unpause(run), "will continue")
 
@@ -120,9 +120,9 @@ def unpause(run_id: str, journal: str) -> None:
     help="Idempotency key: the same note with the same key is applied only once.",
 )
 def steer(run_id: str, note: str, journal: str, key: str) -> None:
-    """Change the remaining work of a RUN as a NOTE describes.
+    """Change the remaining work of a RUN according to a NOTE.
 
-    A model changes the plan accordingly. The model that composes the answer also gets the note. This works whichever
+    A model changes the plan. The model that composes the answer also gets the note. This works no matter which
     process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
     """
     _control(run_id, journal, lambda boss, run: boss.steer(run, note, key=key), "will be replanned")

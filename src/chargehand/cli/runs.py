@@ -86,7 +86,10 @@ class RunRow(Struct, frozen=True):
     help="List at most N runs. Default: 20.",
 )
 @click.option(
-    "--all", "all_", is_flag=True, help="Also list nested runs, which are tasks of other runs."
+    "--all",
+    "all_",
+    is_flag=True,
+    help="Also list nested runs (runs that a task of another run has started).",
 )
 @journal_option
 @json_option("Print one JSON object per run.")
@@ -167,7 +170,11 @@ def show(run_id: str, journal: str, *, as_json: bool) -> None:
 @json_option("Print JSON. This is the default if stdout is not a terminal.")
 @click.option("--tree", is_flag=True, help="Print a tree, even if stdout is not a terminal.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of a trace instead.")
-@click.option("--no-content", is_flag=True, help="Leave out what was said, sent and returned.")
+@click.option(
+    "--no-content",
+    is_flag=True,
+    help="Leave out the texts of prompts, replies, arguments and results.",
+)
 def trace(
     run_id: str | None, journal: str, *, as_json: bool, tree: bool, schema: bool, no_content: bool
 ) -> None:

@@ -61,7 +61,7 @@ _NAMES = 11
     type=click.IntRange(1, 10_000),
     default=200,
     metavar="N",
-    help="Number of simulations; fewer for plans with very many items. Default: 200.",
+    help="Number of simulations. Default: 200. Plans with very many items are simulated less often.",
 )
 @click.option(
     "--items",

@@ -53,9 +53,10 @@ WARNING = 400
 @journal_option
 @json_option("Print one JSON object per unfinished run, then one per server.")
 def status(*, journal: str, as_json: bool) -> None:
-    """List unfinished runs, what they are waiting for, and who leads them.
+    """List unfinished runs, what they are waiting for, and which process leads them.
 
-    The servers of the journal are listed below the runs: which runs each of them leads, and which of them stand by.
+    Below the runs, the command lists the servers of the journal, with the runs that each server leads. A server that
+    leads no run stands by.
     """
     place = journal_place(journal)
     standing = asyncio.run(_standing(place, warns=not as_json))

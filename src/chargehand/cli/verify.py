@@ -24,10 +24,10 @@ from chargehand.settings import JournalPlace, journal_place
 def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
     """Check a journal, or one RUN in it, for damage.
 
-    The command checks events, their hash chain and numbers, boards, blobs and the head mark. For each damaged run,
-    it prints what is wrong and what can be saved. It skips runs that retention deleted. The exit code is 1 if
-    anything is damaged. The check changes nothing: a journal that was refused as damaged is still refused
-    afterwards.
+    The command checks events, their hash chain and numbers, boards, blobs and the head mark (the file that shows
+    whether the end of the journal was cut off). For each damaged run, it prints what is wrong and what can be saved.
+    It skips runs that retention deleted. The exit code is 1 if anything is damaged. The check changes nothing: a
+    journal that was refused as damaged is still refused afterwards.
 
     RUN is the id of a run, the beginning of an id, or `last`.
     """

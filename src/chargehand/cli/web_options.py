@@ -142,8 +142,8 @@ def _kept(token_file: str, journal: str) -> AccessTokens:
     "--scope",
     type=click.Choice([each.value for each in Scope]),
     default=Scope.OPERATE.value,
-    help="What the token allows. read: only look; operate (default): also submit, control and answer; admin: "
-    "everything.",
+    help="What the token allows. read: only read; operate (default): also submit runs, control them and answer "
+    "questions; admin: also drain workers, let them join again, and rotate the token itself.",
 )
 @click.option(
     "--namespace",

@@ -196,7 +196,7 @@ class Dispatch:
             return ""
         waiting, lane = found
         if self.active >= self.parallel:
-            grows = f", up to {self.most} in a while" if self.parallel < self.most else ""
+            grows = f"; the pool can grow to {self.most}" if self.parallel < self.most else ""
             return f"a slot in the pool ({self.active} of {self.parallel} taken{grows})"
         if lane.is_full:
             return f"a slot of its run ({lane.active} of {lane.parallel} taken)"
@@ -204,7 +204,7 @@ class Dispatch:
         if nobody:
             return nobody
         if self._bucket is not None:
-            return f"the next start ({self._bucket.rate * 60:g} a minute)"
+            return f"the next start (at most {self._bucket.rate * 60:g} per minute)"
         return "its turn"
 
     def check(self) -> None:

@@ -128,34 +128,49 @@ from chargehand.facts.scheduler_commands import (
 from chargehand.facts.value import Value
 
 _S = TaskState
+_CANCELLED = "the run was cancelled, or the task was removed from the plan"
 TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
-    (
-        _S.WAITING,
-        _S.READY,
-    ): "its needs are met, or it was added without any; or all items of its `for_each` have ended",
-    (_S.WAITING, _S.ASKING): "it is the task that asks whether the run may spend more",
-    (_S.WAITING, _S.FAILED): "its deadline has passed",
-    (_S.WAITING, _S.SKIPPED): "a task it needs failed or was skipped, or the run was stopped",
-    (_S.WAITING, _S.CANCELLED): "cancelled, or removed from the plan",
-    (_S.READY, _S.READY): "it was given to another worker",
+    (_S.WAITING, _S.READY): "its needs are met; with `for_each`: all its items have ended",
+    (_S.WAITING, _S.ASKING): (
+        "it is the system task that asks a person whether the run may spend more"
+    ),
+    (_S.WAITING, _S.FAILED): (
+        "its deadline has passed; with `for_each`: its items could not be listed, or too few of them are done"
+    ),
+    (_S.WAITING, _S.SKIPPED): "a task that it needs failed or was skipped, or the run was stopped",
+    (_S.WAITING, _S.CANCELLED): _CANCELLED,
+    (_S.READY, _S.READY): "in a pool, it was given to another worker",
     (_S.READY, _S.RUNNING): "an attempt was started",
-    (_S.READY, _S.FAILED): "its deadline has passed, or it could no longer finish in time",
+    (_S.READY, _S.FAILED): (
+        "its deadline has passed, or it can no longer finish before the deadline"
+    ),
     (_S.READY, _S.SKIPPED): "the run was stopped",
-    (_S.READY, _S.CANCELLED): "cancelled, removed from the plan, or a hedge that is not needed",
-    (_S.RUNNING, _S.RETRYING): "the attempt failed, was lost, stopped, preempted or parked",
+    (_S.READY, _S.CANCELLED): (
+        f"{_CANCELLED}; or it is a hedge or an `@refine` task that is no longer needed"
+    ),
+    (_S.RUNNING, _S.RETRYING): (
+        "the attempt failed, was lost, preempted or parked; or chargehand stopped it because the deadline has passed, "
+        "the run was stopped or the plan was changed (the task then fails or is cancelled at once)"
+    ),
     (_S.RUNNING, _S.ASKING): "the attempt asks a person",
     (_S.RUNNING, _S.DONE): "the attempt returned a result",
-    (_S.RUNNING, _S.CANCELLED): "it is a hedge that finished second or failed",
-    (_S.RETRYING, _S.READY): "it is tried again",
+    (_S.RUNNING, _S.CANCELLED): "it is a hedge that failed or was slower than the first attempt",
+    (_S.RETRYING, _S.READY): "the wait is over, and it is tried again",
     (_S.RETRYING, _S.ASKING): "a person is asked what to do about the failure",
-    (_S.RETRYING, _S.FAILED): "chargehand gave up on it",
+    (_S.RETRYING, _S.FAILED): (
+        "its failure policy allows no further try, or its deadline has passed"
+    ),
     (_S.RETRYING, _S.SKIPPED): "the run was stopped",
-    (_S.RETRYING, _S.CANCELLED): "cancelled, or removed from the plan",
-    (_S.ASKING, _S.READY): "the question was answered, or the task was given to another worker",
-    (_S.ASKING, _S.DONE): "it asked whether the run may spend more, and the answer was yes",
-    (_S.ASKING, _S.FAILED): "no answer came in time, or the answer was to give up",
+    (_S.RETRYING, _S.CANCELLED): _CANCELLED,
+    (_S.ASKING, _S.READY): (
+        "the question was answered; or, in a pool, it was given to another worker"
+    ),
+    (_S.ASKING, _S.DONE): "it asked whether the run may spend more, and the budget was changed",
+    (_S.ASKING, _S.FAILED): (
+        "no answer came in time, the answer was to give up, or its deadline has passed"
+    ),
     (_S.ASKING, _S.SKIPPED): "the run was stopped",
-    (_S.ASKING, _S.CANCELLED): "cancelled, or removed from the plan",
+    (_S.ASKING, _S.CANCELLED): _CANCELLED,
 }
 """Which state of a task leads to which, and when. `Schedule.check` raises after any other change."""
 
@@ -168,12 +183,10 @@ class RunState(StrEnum):
 
     SUBMITTED = "submitted"  #: stored with `post`; no process has started it yet
     PLANNING = "planning"  #: there is no plan yet, or it is still being written
-    RUNNING = "running"  #: something is running, ready or due
-    WAITING = (
-        "waiting"  #: all remaining work waits for a person, or for a provider that is unavailable
-    )
+    RUNNING = "running"  #: a task is running, ready or due for a retry
+    WAITING = "waiting"  #: all remaining work waits for a person, or for a model provider that is unavailable
     PAUSED = "paused"  #: a person has paused the run; nothing new is started
-    STOPPING = "stopping"  #: cancelled or out of time; running attempts are told to stop
+    STOPPING = "stopping"  #: the run was cancelled, or its time or budget is used up; running attempts are told to stop
 
 
 __all__ = ["RULES", "TRANSITIONS", "RunState", "Schedule"]

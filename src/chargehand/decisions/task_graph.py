@@ -20,15 +20,19 @@ K = TypeVar("K", bound=Hashable)
 class TaskState(StrEnum):
     """The state of a task. `schedule.TRANSITIONS` lists which state leads to which."""
 
-    WAITING = "waiting"  #: some needs are unmet: `TaskNode.unmet` counts them
-    READY = "ready"  #: its needs are met; offered to the pool, in the queue of `Dispatch`
-    RUNNING = "running"  #: one attempt is in progress, by the worker `TaskNode.worker`
-    RETRYING = "retrying"  #: failed, lost or parked; due at `TaskNode.due_at`; holds no slot
-    ASKING = "asking"  #: a person must answer `TaskNode.question` first; holds no slot
-    DONE = "done"  #: has its result
-    FAILED = "failed"  #: has failed for good; `TaskNode.cause` says why
-    SKIPPED = "skipped"  #: will not run; `TaskNode.why` says why
-    CANCELLED = "cancelled"  #: stopped by a person, or removed from the plan
+    # Where such a task is found: waiting, `TaskNode.unmet` counts what it needs; ready, in the queue of `Dispatch`;
+    # running, by `TaskNode.worker`; retrying, until `TaskNode.due_at`; asking, `TaskNode.question`; failed and
+    # skipped, `TaskNode.cause` and `TaskNode.why` say why.
+
+    WAITING = "waiting"  #: a task that it needs has not ended yet
+    READY = "ready"  #: its needs are met; it waits for a slot
+    RUNNING = "running"  #: an attempt at it is in progress
+    RETRYING = "retrying"  #: its last attempt has ended without a result; waits for the next; holds no slot
+    ASKING = "asking"  #: waits for the answer of a person; holds no slot
+    DONE = "done"  #: has a result
+    FAILED = "failed"  #: has failed for good and will not be retried
+    SKIPPED = "skipped"  #: will not run: a task that it needs failed or was skipped, or the run was stopped
+    CANCELLED = "cancelled"  #: the run was cancelled, or the task was removed from the plan
 
     #: whether this can no longer change
     is_settled: bool

@@ -436,7 +436,7 @@ class _Fold:
                 self._apply_detour(event)
 
     def _give_up(self, event: events.TaskFailed) -> None:
-        without = " (the rest goes on without it)" if event.then is Recourse.WITHOUT else ""
+        without = " (the run continues without it)" if event.then is Recourse.WITHOUT else ""
         self._trace.failed[event.task] = f"{event.cause}{without}"
         if event.then is Recourse.FAIL_RUN:
             why = f"{event.task} failed, and the run with it"

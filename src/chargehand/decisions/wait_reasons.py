@@ -77,7 +77,7 @@ def way_out(wait: WaitReason, journal: str = "") -> str:
         return "end the wait with a worker that may take it, in the program that leads the run: await boss.join(worker)"
     if wait.cause in (Cause.PERSON, Cause.PAUSE):
         return f"end the wait with: {_command(wait, journal)}"
-    return "it goes on by itself"
+    return "it continues by itself"
 
 
 def _command(wait: WaitReason, journal: str) -> str:
@@ -148,7 +148,7 @@ class Explainer:
             case TaskState.ASKING:
                 return self._question(node)
             case TaskState.RUNNING if task in self._schedule.held_up_tasks:
-                return self._wait(node, Cause.PERSON, "answers that the run below it waits for")
+                return self._wait(node, Cause.PERSON, "answers that its nested run waits for")
             case TaskState.RUNNING:
                 return self._money(node)
             case _:
@@ -187,7 +187,7 @@ class Explainer:
             return "the supervisor"
         if self._dispatch is not None:
             return self._dispatch.why_waiting(self._run, node.task.id) or "its turn"
-        return f"a slot of {_who(node.task)}, as far as the journal tells"
+        return f"a slot of {_who(node.task)}, according to the journal"
 
     def _retry(self, node: TaskNode) -> WaitReason:
         if node.task.id in self._schedule.parked_tasks:
@@ -195,7 +195,7 @@ class Explainer:
             words = f"its provider, until {_clock(node.due_at)}{why}"
             return self._wait(node, Cause.PROVIDER, words)
         if node.due_at is None and node.task.id in self._schedule.unclear_tasks:
-            return self._wait(node, Cause.REWRITING, "its words to be rewritten")
+            return self._wait(node, Cause.REWRITING, "its description to be rewritten")
         after = f" after {_cut(str(node.last_failure))}" if node.last_failure is not None else ""
         at = "" if node.due_at is None else f" at {_clock(node.due_at)}"
         return self._wait(node, Cause.RETRY, f"its next try{at}{after}")
@@ -208,7 +208,7 @@ class Explainer:
         short = "" if self._account is None else self._account.short.get(node.task.id, "")
         if not short:
             return None
-        words = f"what others have reserved of the budget: {_cut(short)}"
+        words = f"budget that other model calls have reserved: {_cut(short)}"
         return self._wait(node, Cause.BUDGET, words, node.started_at)
 
     def _wait(

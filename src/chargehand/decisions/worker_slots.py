@@ -282,7 +282,7 @@ class WorkerSlots:
         if not able:
             return f"a {target} {TO_JOIN}"
         if all(worker.is_draining for worker in able):
-            return f"{TO_TAKE}; nothing new goes to {_names(able)}"
+            return f"{TO_TAKE}; no new tasks go to {_names(able)}"
         if all(worker.is_resting for worker in able):
             return self._waiting_for_breakers(able)
         if not any(worker.has_room for worker in able):
@@ -295,9 +295,9 @@ class WorkerSlots:
         breakers = [self._breakers[worker.name] for worker in workers]
         rests = [each.opens_at for each in breakers if each.state is BreakerState.OPEN]
         if not rests:
-            return f"the breaker of {whose}, until its probe is back"
+            return f"the circuit breaker of {whose}, until its probe has ended"
         until = datetime.fromtimestamp(min(rests), UTC).replace(microsecond=0)
-        return f"the breaker of {whose}, until {until.isoformat()}"
+        return f"the circuit breaker of {whose}, until {until.isoformat()}"
 
     def check(self, active: int) -> None:
         """Check the invariants; `active` attempts hold a slot."""

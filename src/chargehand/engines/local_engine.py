@@ -194,7 +194,7 @@ class _Attempt:
         """It was told to stop and did not: end it for the schedule, and hear it no more."""
         job = self.job
         log.warning(
-            "attempt_goes_on run=%s task=%s attempt=%d worker=%s; it was told to stop and goes on: what it "
+            "attempt_goes_on run=%s task=%s attempt=%d worker=%s; it was told to stop but still runs: what it "
             "returns is ignored, and its slot stays taken until then. Use process=True to have it killed",
             *(job.run, job.task, job.attempt, job.worker),
         )

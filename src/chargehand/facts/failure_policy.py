@@ -72,14 +72,14 @@ class OnFailure(
     repr_omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What happens when a task fails: the first step handles the first failure, and so on.
+    """What happens when a task fails: the first action handles the first failure, and so on.
 
     `OnFailure(("again", "elsewhere:bob", "ask"))` retries, then hands the task to bob, then
-    asks a person. If the last step is a retry, the task fails after it; otherwise the last step
-    applies to every further failure. `kinds` has separate lists for single error classes, each
-    counted by itself: `kinds={"logic": ("rewritten", "without")}`. A denied task, or one that a
-    nested run has already retried as often as it could, is retried only if the list of its
-    class says so.
+    asks a person. If the last action is a retry, the task fails after it; otherwise the last
+    action applies to every further failure. `steps` lists the actions. `kinds` has separate
+    lists for single error classes, each counted by itself:
+    `kinds={"logic": ("rewritten", "without")}`. A denied task, or one that a nested run has
+    already retried as often as it could, is retried only if the list of its class says so.
     """
 
     steps: Sequence[str] = ("fail",)
@@ -104,7 +104,7 @@ class OnFailure(
         by: str = "",
         to_others: bool = False,
     ) -> FailureStep:
-        """The step for this failure of worker `by`, after earlier failures of these classes."""
+        """The action for this failure of worker `by`, after earlier failures of these classes."""
         kind = failure.kind
         steps = self._steps_for(kind)
         count = sum(self._list_of(each) == self._list_of(kind) for each in before)
@@ -127,7 +127,7 @@ class OnFailure(
         return step
 
     def ending(self, kind: ErrorClass, *, may_ask: bool = False) -> FailureStep:
-        """The step for a task that cannot be retried; with `may_ask`, this can be a question to a person."""
+        """The action for a task that cannot be retried; with `may_ask`, this can be a question to a person."""
         may_ask = may_ask and kind is not ErrorClass.CANCELLED
         for step in self._steps_for(kind):
             if not step.recourse.is_try and (may_ask or step.recourse is not Recourse.ASK):
@@ -165,7 +165,7 @@ class OnFailure(
 
 
 def on_failure_of(given: "OnFailure | Sequence[str] | None") -> OnFailure | None:
-    """The given policy; a list of steps becomes a policy."""
+    """The given policy; a list of actions becomes a policy."""
     return given if given is None or isinstance(given, OnFailure) else OnFailure(given)
 
 

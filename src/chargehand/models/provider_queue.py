@@ -347,7 +347,7 @@ class ProviderQueue:
 
     def _log(self, seconds: float, reason: str) -> None:
         log.warning(
-            "model_waits provider=%s seconds=%.0f waiting=%d reason=%s; it goes on by itself; to end "
+            "model_waits provider=%s seconds=%.0f waiting=%d reason=%s; it continues by itself; to end "
             "the wait, cancel the run, or give it another model or other Rates",
             self._provider,
             seconds,

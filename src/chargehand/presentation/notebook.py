@@ -175,7 +175,7 @@ def _answer_parts(answer: Answer) -> Iterator[str]:
     text = clean(output_words(answer.output))
     yield f'<div style="white-space:pre-wrap;margin:.6em 0">{escaped(text)}</div>'
     sources = [f"{one_line(claim.text, 300)} [{', '.join(claim.tasks)}]" for claim in answer.claims]
-    yield from _listed("rests on", sources)
+    yield from _listed("based on", sources)
     yield from _listed(
         "contradictions", [one_line(str(pair), 400) for pair in answer.contradictions]
     )

@@ -346,7 +346,7 @@ def _other_words(event: Event) -> str:
                 f"{asker_name(event.task)} was answered by {event.by}: {one_line(event.text, 160)}"
             )
         case events.QuestionExpired(why=""):
-            return f"nobody answered the question of {asker_name(event.task)} in time"
+            return f"the question of {asker_name(event.task)} was not answered in time"
         case events.QuestionExpired():
             return f"{asker_name(event.task)} is not answered: {one_line(event.why, 300)}"
         case events.ProgressNoted():
@@ -359,20 +359,19 @@ def _other_words(event: Event) -> str:
 def _run_words(event: Event) -> str:
     match event:
         case events.CancelRequested():
-            return f"cancelled by {event.by or 'somebody'}" + _because(event.reason)
+            return f"cancelled{_by(event.by)}{_because(event.reason)}"
         case events.WorkStopped():
             return (
                 f"the work is stopped{_because(event.reason)}; the answer uses the results so far"
             )
         case events.RunPaused():
-            whose = f" by {event.by}" if event.by else ""
-            return f"paused{whose}{_because(event.reason)}"
+            return f"paused{_by(event.by)}{_because(event.reason)}"
         case events.RunUnpaused():
-            return f"continued by {event.by or 'somebody'}"
+            return f"continued{_by(event.by)}"
         case events.RunSteered():
-            return f"steered by {event.by or 'somebody'}: {one_line(event.note, 200)}"
+            return f"steered{_by(event.by)}: {one_line(event.note, 200)}"
         case events.RunReleased():
-            return "nothing more is started here"
+            return "this process starts nothing more"
         case events.RunFinished():
             is_telling = event.reason != event.status.value
             return event.status.value + (_because(event.reason) if is_telling else "")
@@ -382,6 +381,10 @@ def _run_words(event: Event) -> str:
 
 def _cause_of(event: events.TaskFailed) -> str:
     return one_line(str(event.cause), 200)
+
+
+def _by(person: str) -> str:
+    return f" by {person}" if person else ""
 
 
 def _because(reason: str) -> str:

@@ -62,7 +62,9 @@ class Watchdog:
         asked_at, self._asked_at = self._asked_at, None
         if self._is_told and asked_at is not None:
             self._is_told = False
-            log.warning("event_loop_stalled seconds=%.1f; it goes on", time.monotonic() - asked_at)
+            log.warning(
+                "event_loop_stalled seconds=%.1f; it runs again", time.monotonic() - asked_at
+            )
 
     def _tell(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 - documented, and the only way

@@ -91,8 +91,8 @@ class HealthCheck:
         return Trouble(
             kind=Symptom.STUCK,
             name=hold.worker,
-            fact=f"worker {hold.worker} has had {hold.task} of run {watch.run} for {has_had} and "
-            f"has said nothing for {_length(self._now - heard_at)}",
+            fact=f"worker {hold.worker} has been doing {hold.task} of run {watch.run} for {has_had} and "
+            f"has reported nothing for {_length(self._now - heard_at)}",
             advice=f"see what it waits for; if its process is gone, {way_out}",
             run=watch.run,
             task=hold.task,
@@ -103,7 +103,7 @@ class HealthCheck:
         return Trouble(
             kind=Symptom.GONE,
             name=hold.worker,
-            fact=f"the process in which worker {hold.worker} had {hold.task} of request "
+            fact=f"the process in which worker {hold.worker} was doing {hold.task} of request "
             f"{watch.run} is gone",
             advice="start a worker on this pool: get_assigned_tasks(lost=True) finds what was left",
             run=watch.run,

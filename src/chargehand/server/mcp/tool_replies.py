@@ -224,9 +224,9 @@ def _next(result: RunResult, status: str, *, is_here: bool) -> str:
     if isinstance(result.status, RunStatus):
         return "It has ended; `report` says where the time went."
     if status == INTERRUPTED:
-        return f"Nobody leads it now; go on with `resume`, run {result.id}."
+        return f"No process leads it now; continue it with `resume`, run {result.id}."
     if result.questions:
         return "It asks a person: `answer` with the question's id, or `chargehand answer`."
     if not is_here:
-        return "Another process leads it; should that one be gone, `resume` goes on with it."
-    return f"It goes on by itself; `result` with run {result.id} and wait=true waits for its end."
+        return "Another process leads it; if that process is gone, `resume` continues the run."
+    return f"It continues by itself; `result` with run {result.id} and wait=true waits for its end."

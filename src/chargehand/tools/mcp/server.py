@@ -339,7 +339,7 @@ class McpServer:
         delay = self._budget.delay(now)
         if delay > SAID:
             log.warning(
-                "mcp_waits server=%s seconds=%.0f for='its next start, since it has ended'; it goes on by itself",
+                "mcp_waits server=%s seconds=%.0f for='its next start, because it has ended'; it continues by itself",
                 *(self.name, delay),
             )
         link.start(delay, on_gone=self._links.discard)
