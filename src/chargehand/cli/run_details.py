@@ -33,6 +33,7 @@ from chargehand.presentation.progress_lines import (
     gain_of,
     gain_words,
     item_counts,
+    sureness,
     task_counts,
     told_states,
     waited_words,
@@ -94,7 +95,10 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
     words = answer_words(_answer_so_far(result)) if standing.submission is None else ""
     if words:
         is_ended = isinstance(result.status, RunStatus)
-        yield (StyledText("\nanswer:" if is_ended else "\nanswer so far:", "bold"),)
+        head = [
+            word for word in ("answer" if is_ended else "answer so far", sureness(result)) if word
+        ]
+        yield (StyledText(f"\n{', '.join(head)}:", "bold"),)
         yield _line(words)
     yield from map(_line, _what_next(standing, choice))
 

@@ -25,7 +25,7 @@ from chargehand.facts.outcome import Question
 from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import load_value
 from chargehand.presentation.plain_text import clean, doubt_lines, one_line, output_words
-from chargehand.presentation.progress_lines import LABEL, summary
+from chargehand.presentation.progress_lines import LABEL, summary, sureness
 from chargehand.presentation.question_words import question_lines
 from chargehand.presentation.run_status import nested_in
 from chargehand.result import RunResult
@@ -236,6 +236,9 @@ class RunSession:
                 output.result(words)
         for line in doubt_lines(result.answer):
             output.say(line)
+        is_told = self._manner.quiet or self._manner.summary  # the summary has it
+        if isinstance(result.status, RunStatus) and not is_told and (words := sureness(result)):
+            output.say(words)
 
     def _is_in_file(self, result: RunResult) -> bool:
         """Write the result to its file, if one is given; True if it need not be printed.

@@ -78,7 +78,11 @@ def doubt_lines(answer: Answer) -> list[str]:
         + (f": {one_line(gap.why, 300)}" if gap.why else "")
         for gap in answer.gaps
     ]
-    return contradictions + gaps
+    bare = [claim.text for claim in answer.claims if not claim.tasks]
+    unfounded = (
+        [f"{counted(len(bare), 'claim')} without a basis: {one_line(bare[0], 200)}"] if bare else []
+    )
+    return contradictions + unfounded + gaps
 
 
 def _gap_words(task: str) -> str:
