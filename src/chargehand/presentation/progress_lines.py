@@ -1,4 +1,4 @@
-"""A run as lines on stderr: what changed, when; and at its end, what it came to."""
+"""A run as lines on stderr: one per change with its time, and a summary at the end."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -20,27 +20,27 @@ from chargehand.presentation.plain_text import clock_words, counted, money_words
 from chargehand.presentation.run_status import INTERRUPTED
 from chargehand.result import RunResult, TaskResult
 
-#: tasks of a plan that are listed when it is adopted
+#: most tasks of a plan that are listed when it is adopted
 LONGEST_TABLE = 50
-#: items of one task that are said to have failed, one line each; the bar counts all of them
+#: most failed items of a task that get a line each; the bar counts all of them
 MOST_FAILURES = 3
-#: characters of a bar, and lines that show it
+#: characters of a progress bar; each new character gives a line
 BAR = 10
-#: characters before what a line of a summary says
+#: width of the labels in the summary
 LABEL = 10
-#: the state of a task whose question was answered, and that has not gone on yet
+#: state shown for a task whose question was answered but that has not continued yet
 ANSWERED = "answered"
 
 
 class FoldedItems(Struct):
-    """Items of one task to which the same has happened: the first is told, then how many there are, ever more rarely."""
+    """Items of one task with the same kind of event. Reports the first one, then counts at growing intervals."""
 
     items: set[str] = field(default_factory=set)
-    #: how many there are when they are told next
+    #: the count at which to report next
     next: int = 3
 
     def add(self, item: str) -> int:
-        """How many there are now, if that is to be told; else 0."""
+        """Add an item. Returns the count if it is due to be reported; otherwise 0."""
         self.items.add(item)
         count = len(self.items)
         if count < self.next:
@@ -50,38 +50,38 @@ class FoldedItems(Struct):
 
 
 class ItemCount(Struct):
-    """How far a task with `for_each` is."""
+    """The progress of a task with `for_each`."""
 
-    #: 0: not known, as they were listed before there was anything to hear
+    #: number of items; 0 if unknown, because `ItemsListed` was not heard
     total: int = 0
     done: int = 0
     failed: int = 0
-    #: of the bar, when it was shown last
+    #: filled part of the bar when it was last shown
     shown: int = 0
     began_at: datetime | None = None
-    #: by item that has begun and not ended: what it does or waits for; and how many are in each state
+    #: state of each item that has started and not ended
     open: dict[str, TaskState] = {}
     states: dict[TaskState, int] = {}
-    #: by item: its last failure, before it is known what becomes of it
+    #: last failure of each item, until the event that decides about its retry
     failures: dict[str, Failed] = {}
-    #: by what happened to items and why: those that go on afterwards
+    #: items that will be retried or continued, by kind of event and error class
     folded: dict[str, FoldedItems] = {}
-    #: why an item failed last
+    #: why the last failed item failed
     reason: str = ""
 
     @property
     def filled(self) -> int:
-        """How much of the bar is full."""
+        """The filled part of the bar, in characters."""
         return BAR * (self.done + self.failed) // self.total if self.total else 0
 
     @property
     def state(self) -> TaskState:
-        """What the items do or wait for, taken together."""
+        """The combined state of the open items: running if any of them runs, and so on."""
         told = (TaskState.RUNNING, TaskState.RETRYING, TaskState.ASKING)
         return next((state for state in told if self.states.get(state)), TaskState.READY)
 
     def move(self, item: str, state: TaskState) -> None:
-        """Note what has become of an item."""
+        """Set the state of an item."""
         before = self.open.pop(item, None)
         if before is not None:
             self.states[before] -= 1
@@ -91,7 +91,7 @@ class ItemCount(Struct):
 
     @property
     def words(self) -> str:
-        """The same without a bar."""
+        """The progress without the bar."""
         failed = f", {self.failed:,} failed" if self.failed else ""
         if again := self.states.get(TaskState.RETRYING):
             failed += f", {again:,} {state_words(TaskState.RETRYING)}"
@@ -103,25 +103,25 @@ class ItemCount(Struct):
 
 
 class ProgressLines:
-    """Says every change of a run in one time-stamped line, without escapes."""
+    """Prints each change of a run as a line with a timestamp, without escape sequences."""
 
     def __init__(
         self, say: Callable[[str], None], where: str = "", *, verbose: bool = False
     ) -> None:
         self._say = say
         self._verbose = verbose
-        #: the path of a nested supervisor, before each of its lines
+        #: the path of a nested supervisor, printed before each line
         self._where = where
         self._tasks: dict[str, Task] = {}
         self._began: dict[str, datetime] = {}
         self._done = 0
         self._items: dict[str, ItemCount] = {}
         self._is_cancelled = False
-        #: an attempt that failed and its lines, before the next event says what becomes of its task
+        #: a failed attempt and its lines, held back until the next event
         self._failed: tuple[events.AttemptFinished, list[str]] | None = None
 
     def catch_up(self, result: RunResult) -> None:
-        """Know of what happened before there was anything to hear."""
+        """Take over the state of a run whose earlier events were not heard."""
         self._tasks = {id_: task.task for id_, task in result.tasks.items()}
         self._done = sum(task.state is TaskState.DONE for task in result.tasks.values())
         for id_, task in result.tasks.items():
@@ -138,10 +138,10 @@ class ProgressLines:
                 self._say(f"{clock_words(about.at)}  {self._where}{words}")
 
     def lines_of(self, event: Event) -> list[tuple[Event, list[str]]]:
-        """What is to be said now, each with the event that it is about.
+        """The lines to print now, each list with its event.
 
-        An attempt that failed is told together with the next event, which says what becomes of its task: if that
-        is given up, one line is enough.
+        The lines of a failed attempt are held back until the next event: if that is `TaskFailed`, one line is enough
+        for both.
         """
         before, self._failed = self._failed, None
         lines = self._words(event)
@@ -160,18 +160,18 @@ class ProgressLines:
     def _given_up(
         self, attempt: events.AttemptFinished, lines: list[str], event: events.TaskFailed
     ) -> list[str]:
-        """A task that is given up because of this attempt, which has these lines of its own."""
+        """The lines for a failed attempt after which its task is given up; `lines` are those of the attempt."""
         if is_system_task(event.task) or not str(event.cause).startswith(str(attempt.outcome)):
             return [*lines, *filter(None, [_other_words(event)])]
-        after = ""  # of several attempts, the cause says how many
+        after = ""  # after several attempts, the cause gives their number
         if attempt.attempt == 1:
             length = attempt.at - self._began.get(event.task, attempt.at)
             after = f" after {shown_length(length)}"
         return [f"gave up on {event.task}{after}: {_cause_of(event)}", *lines[1:]]
 
     def _words(self, event: Event) -> list[str]:
-        """What this event means to a reader, in lines."""
-        task = getattr(event, "task", "")  # of `TaskAdded` the task itself
+        """The lines for an event."""
+        task = getattr(event, "task", "")  # a `Task` in `TaskAdded`, otherwise an id
         item = item_of(task) if isinstance(task, str) else None
         if item is not None and not is_system_task(item[0]):
             return self._item_words(event, item[0])
@@ -202,7 +202,7 @@ class ProgressLines:
                 return [words] if (words := _other_words(event)) else []
 
     def _item_words(self, event: Event, task: str) -> list[str]:
-        """One line for a tenth of the items, not one for each; failures and questions come in words."""
+        """The lines for an event of an item: one per tenth of the items, and one per failure or question."""
         count = self._items.setdefault(task, ItemCount())
         words: list[str] = []
         match event:
@@ -238,7 +238,7 @@ class ProgressLines:
         task: str,
         count: ItemCount,
     ) -> list[str]:
-        """An item failed, was lost or waits for its provider, and goes on later: one line for the first, then counts."""
+        """The lines for items that failed, were lost or were parked and will continue: the first one, then counts."""
         failed = count.failures.pop(event.task, None)
         if isinstance(event, events.RetryPlanned):
             kind, what, why = "failed", "failed and are tried again", str(failed or "")
@@ -279,7 +279,7 @@ class ProgressLines:
         count = self._items.get(event.task)
         self._began[event.task] = event.at if count is None else count.began_at or event.at
         if count is not None:
-            return []  # all that is left is to put the results together
+            return []  # this attempt only combines the results of the items
         if is_system_task(event.task):
             return [system_task_words(event.task)]
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
@@ -305,7 +305,7 @@ class ProgressLines:
 
 
 def in_part_words(gaps: Sequence[str]) -> str:
-    """That a task is done in part, and what is missing first; empty if nothing is."""
+    """Says that a task is done in part, with its first gap; empty if it has no gaps."""
     if not gaps:
         return ""
     more = f" and {len(gaps) - 1:,} more" if len(gaps) > 1 else ""
@@ -346,7 +346,7 @@ def _other_words(event: Event) -> str:
                 f"{asker_name(event.task)} was answered by {event.by}: {one_line(event.text, 160)}"
             )
         case events.QuestionExpired(why=""):
-            return f"nobody answered the question of {asker_name(event.task)} in time"
+            return f"the question of {asker_name(event.task)} was not answered in time"
         case events.QuestionExpired():
             return f"{asker_name(event.task)} is not answered: {one_line(event.why, 300)}"
         case events.ProgressNoted():
@@ -359,20 +359,19 @@ def _other_words(event: Event) -> str:
 def _run_words(event: Event) -> str:
     match event:
         case events.CancelRequested():
-            return f"cancelled by {event.by or 'somebody'}" + _because(event.reason)
+            return f"cancelled{_by(event.by)}{_because(event.reason)}"
         case events.WorkStopped():
             return (
                 f"the work is stopped{_because(event.reason)}; the answer uses the results so far"
             )
         case events.RunPaused():
-            whose = f" by {event.by}" if event.by else ""
-            return f"paused{whose}{_because(event.reason)}"
+            return f"paused{_by(event.by)}{_because(event.reason)}"
         case events.RunUnpaused():
-            return f"continued by {event.by or 'somebody'}"
+            return f"continued{_by(event.by)}"
         case events.RunSteered():
-            return f"steered by {event.by or 'somebody'}: {one_line(event.note, 200)}"
+            return f"steered{_by(event.by)}: {one_line(event.note, 200)}"
         case events.RunReleased():
-            return "nothing more is started here"
+            return "this process starts nothing more"
         case events.RunFinished():
             is_telling = event.reason != event.status.value
             return event.status.value + (_because(event.reason) if is_telling else "")
@@ -382,6 +381,10 @@ def _run_words(event: Event) -> str:
 
 def _cause_of(event: events.TaskFailed) -> str:
     return one_line(str(event.cause), 200)
+
+
+def _by(person: str) -> str:
+    return f" by {person}" if person else ""
 
 
 def _because(reason: str) -> str:
@@ -396,7 +399,7 @@ def _line_of(task: Task) -> str:
 
 
 def summary(result: RunResult, next_command: str) -> list[str]:
-    """Six lines on what a run came to, and what to try next."""
+    """The result of a finished run in six lines, the last of which suggests a command."""
     usage = result.usage
     tokens = usage.tokens_in + usage.tokens_out
     path = result.trace.critical_path
@@ -412,20 +415,20 @@ def summary(result: RunResult, next_command: str) -> list[str]:
 
 
 def sureness(result: RunResult) -> str:
-    """The confidence of the answer; empty if nothing was done."""
+    """The confidence of the answer; empty if no task is done."""
     if not any(task.state is TaskState.DONE for task in result.tasks.values()):
         return ""
     return f"confidence {result.answer.confidence:.2g}"
 
 
 def gain_of(result: RunResult) -> float | None:
-    """The speed-up; None of a run in which nothing was done."""
+    """The speed-up; None if no task is done or the value is next to 0."""
     is_any_done = any(task.state is TaskState.DONE for task in result.tasks.values())
     return round(result.speedup, 3) if is_any_done and result.speedup >= 0.05 else None
 
 
 def told_gain(result: RunResult) -> float | None:
-    """The speed-up where it says something; None below 1, and for a single task, unless a supervisor below led it faster."""
+    """The speed-up, or None if it means little: below `LEAST_SPEEDUP`, or below 1.05 with a single task or item."""
     pieces = sum(max(len(task.items), 1) for task in result.tasks.values())
     gain = gain_of(result)
     if gain is None or gain < LEAST_SPEEDUP or (pieces < 2 and gain < 1.05):
@@ -434,20 +437,20 @@ def told_gain(result: RunResult) -> float | None:
 
 
 def gain_words(result: RunResult) -> str:
-    """The speed-up in words; empty where it says nothing."""
+    """The speed-up in words; empty if it means little."""
     gain = told_gain(result)
     return "" if gain is None else f", {gain:.1f} times as fast as one task after another"
 
 
 def waited_words(result: RunResult) -> str:
-    """How much of the time nothing could run (a question, a pause, no process), which the speed-up leaves out; empty if that is next to nothing."""
+    """The idle time in words: waits for a person, a pause or a process. The speed-up excludes it. Empty if short."""
     idle = result.trace.idle
     is_told = is_idle_worth_telling(idle, result.wall)
     return f", of which {shown_length(idle)} idle" if is_told else ""
 
 
 def told_states(result: RunResult) -> Callable[[TaskResult], str]:
-    """Tells the state of each task as people read it: no task runs where no process leads the run."""
+    """A function that names the state of a task. If no process leads the run, running tasks are `interrupted`."""
     is_interrupted, answered = result.is_interrupted, result.answered
 
     def told(task: TaskResult) -> str:
@@ -461,7 +464,7 @@ def told_states(result: RunResult) -> Callable[[TaskResult], str]:
 
 
 def item_counts(task: TaskResult, result: RunResult) -> str:
-    """How far a task with `for_each` is, in words; empty unless its items are under way."""
+    """The progress of a task with `for_each`, in words; empty if the task has ended or has no items."""
     items = [] if task.state.is_settled else task.items
     if not items:
         return ""
@@ -473,7 +476,7 @@ def item_counts(task: TaskResult, result: RunResult) -> str:
 
 
 def task_counts(result: RunResult) -> str:
-    """How many tasks are in which state, in words."""
+    """The number of tasks in each state, in words."""
     tasks = list(result.tasks.values())
     in_part, done = sum(bool(task.gaps) for task in tasks), state_words(TaskState.DONE)
     return (
@@ -486,7 +489,7 @@ def task_counts(result: RunResult) -> str:
 
 
 def _state_counts(tasks: Iterable[TaskResult], result: RunResult) -> Counter[str]:
-    """How many tasks are in which state, in the order of the states."""
+    """The number of tasks in each state, in the order of `TaskState`."""
     told, order = told_states(result), list(TaskState)
     return Counter(told(task) for task in sorted(tasks, key=lambda task: order.index(task.state)))
 
