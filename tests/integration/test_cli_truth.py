@@ -17,7 +17,9 @@ from click.testing import CliRunner, Result
 import chargehand as ch
 from chargehand.cli import main
 from chargehand.crews.python_crews import load
+from chargehand.facts.answer import Answer, Claim
 from chargehand.facts.outcome import ErrorClass, Failed
+from chargehand.presentation.plain_text import doubt_lines
 from chargehand.presentation.progress_lines import ProgressLines
 
 CREW = """
@@ -130,6 +132,21 @@ def test_nothing_that_turns_text_around_is_printed_raw(command: str) -> None:
         shown = chargehand(*args)
         assert "\u202e" not in shown.stdout
         assert "u202e" in shown.stdout
+
+
+def test_the_confidence_of_an_answer_is_printed_with_it_and_left_out_if_nothing_was_done() -> None:
+    told = run(a="quick", b="broken")
+    assert "confidence 0.5" in told.stderr.splitlines()
+    assert "confidence" not in told.stdout
+    assert "answer, confidence 0.5:" in chargehand("show", "last").stdout
+    assert "confidence" not in run("--quiet", a="quick").stderr
+    assert "confidence" not in run(a="broken").stderr
+
+
+def test_claims_without_a_task_are_counted_among_the_doubts() -> None:
+    claims = (Claim("It is so", ("a",)), Claim("It may be", ()), Claim("Perhaps", ()))
+    assert doubt_lines(Answer(output="x", claims=claims)) == ["2 claims without a basis: It may be"]
+    assert doubt_lines(Answer(output="x", claims=claims[:1])) == []
 
 
 # hints
