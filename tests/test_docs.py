@@ -181,7 +181,7 @@ def test_every_error_appears_in_the_docs() -> None:
 def test_every_kind_of_question_is_in_the_reference(page: str) -> None:
     text = (DOCS / "reference" / f"{page}.md").read_text(encoding="utf-8")
     kinds = (ABOUT_APPROVAL, "in_doubt", ABOUT_FAILURE, ABOUT_BUDGET, ABOUT_PLAN)
-    assert f"what kind of question: plain, {', '.join(kinds)}" in text
+    assert f"kind of question: plain, {', '.join(kinds)}" in text
 
 
 def test_every_member_of_a_model_is_in_the_reference() -> None:

@@ -97,9 +97,8 @@ def test_the_result_is_on_stdout_and_everything_else_on_stderr() -> None:
 
 def test_plain_lines_have_a_time_stamp_and_no_escapes() -> None:
     result = run(a="quick", b="unlucky")
-    lines = [
-        line for line in result.stderr.splitlines() if not line.startswith(("model:", "missing:"))
-    ]
+    untimed = ("model:", "missing:", "confidence ")
+    lines = [line for line in result.stderr.splitlines() if not line.startswith(untimed)]
     assert all(line[2] == line[5] == ":" for line in lines)
     assert not set(result.stdout + result.stderr) & {"\x1b", "\x07", "\u202e"}
 

@@ -174,7 +174,8 @@ async def test_e7_tasks_that_plan_ever_more_stop_at_the_depth_exactly(depth: int
     plan = ch.Plan(goal="g", tasks=[ch.Task(id="t", description="Delegate it away", worker="boss")])
     result = await top.run(plan)
     assert result.status == "failed"
-    assert f"Limits(depth={depth})" in result.answer.gaps[0].why
+    whose = "Limits(depth=1)" if depth == 1 else "Limits(depth=…) of a supervisor above"
+    assert f"{whose} allows runs at depths 0 to {depth - 1};" in result.answer.gaps[0].why
     assert max(live_run, default=0) < depth
 
 

@@ -166,7 +166,8 @@ async def test_the_answer_is_the_last_message_also_if_a_member_failed_after_it()
     assert result.output == result.answer.text == result.run.output == "There is soup."
     assert [gap.task for gap in result.gaps] == ["t2"]
     lines = list(map(line_text, shown(FoundRun(result.run, "partial"), "runs.db")))
-    assert lines[lines.index("\nanswer:") + 1].splitlines()[0] == "There is soup."
+    (head,) = [n for n, line in enumerate(lines) if line.startswith("\nanswer, confidence ")]
+    assert lines[head + 1].splitlines()[0] == "There is soup."
 
 
 async def test_the_answer_has_no_word_that_ends_the_conversation_wherever_it_is_read() -> None:

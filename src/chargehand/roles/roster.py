@@ -138,10 +138,11 @@ def differences(
     for name in before.keys() & now.keys():
         was, is_ = before[name], now[name]
         parts = [part for part in {**was, **is_} if was.get(part) != is_.get(part)]
-        if {"description", "instructions"} <= {*parts}:
-            # The prompt holds both, and it is the prompt whose digest is stored as "instructions".
+        causes = [part for part in ("description", "tools") if part in parts]
+        if causes and "instructions" in parts:
+            # The prompt holds all three, and it is the prompt whose digest is stored as "instructions".
             parts.remove("instructions")
-            parts[parts.index("description")] = "description (and with it another prompt)"
+            parts[parts.index(causes[-1])] += " (and with it another prompt)"
         told += [f"{name}: another {', '.join(parts)}"] if parts else []
     return sorted(told)
 
