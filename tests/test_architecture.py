@@ -30,7 +30,7 @@ ROWS = (
     ("decisions",),
     (
         *("clock", "background_loop", "reused_threads", "interrupt_signals", "terminal_detection"),
-        *("regular_file", "subreaper", "forked_copy", "checked_path"),
+        *("regular_file", "subreaper", "fork_guard", "checked_path"),
         "toml_parser",
     ),
     PORTS,
@@ -268,7 +268,7 @@ ONE_SUBCLASS = {
     "errors.ModelRefused": "an exception: a reply that a provider withheld",
     "errors.ModelTooSlow": "an exception: whoever waits for it need not know whose time was over",
     "errors.UnknownQuestion": "an exception: a question that is not open because it is answered",
-    "patterns.pool.memory_tools.MemoryWorker": "a worker that asks no model in its place; one file",
+    "patterns.pool.memory_worker.MemoryWorker": "a worker that asks no model in its place; one file",
     "roles.board.Board": "the same board for one attempt: every call is a step; by hooks, not by state",
     "roles.function_worker.FunctionWorker": "the agent of a framework is called as a function",
     "supervisor.supervisor.Supervisor": "public API: a group is a supervisor, with a planner of its own",

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     # agents
     from chargehand.decisions.circuit_breaker import BreakerPolicy
     from chargehand.decisions.coordination.conflicts import Conflict
-    from chargehand.decisions.coordination.worker_troubles import Health, Trouble
+    from chargehand.decisions.coordination.health import Health, Trouble
     from chargehand.decisions.coordination.progress_counts import Load, Progress
     from chargehand.decisions.rate_limiter import Rates
     from chargehand.decisions.quorum import quorum
@@ -108,7 +108,7 @@ _LATER = {
     "Conflict": "decisions.coordination.conflicts",
     "Coordinator": "roles.coordinator",
     "Factory": "roles.per_task_workers",
-    "Health": "decisions.coordination.worker_troubles",
+    "Health": "decisions.coordination.health",
     "InitRule": "decisions.tool_rules",
     "Load": "decisions.coordination.progress_counts",
     "McpServer": "tools.mcp",
@@ -122,7 +122,7 @@ _LATER = {
     "TerminalRule": "decisions.tool_rules",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
-    "Trouble": "decisions.coordination.worker_troubles",
+    "Trouble": "decisions.coordination.health",
     "When": "models.scripted",
     "Worker": "roles.llm_worker",
     "mcp_server": "tools.mcp",

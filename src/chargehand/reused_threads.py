@@ -11,7 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from chargehand.forked_copy import end_copy
+from chargehand.fork_guard import end_copy
 
 #: threads kept for the next calls; starting one costs more than most plain tools do
 MOST_IDLE = 8

@@ -9,10 +9,10 @@ from typing import Any
 
 from chargehand.checked_path import checked_path
 from chargehand.crews.crew import Crew, Hand, all_rates, nested_crews, unused_when_nested
-from chargehand.crews.default_folder import working_folder
+from chargehand.crews.working_folder import working_folder
 from chargehand.errors import JournalDamaged, UsageError
-from chargehand.journal.dsn import is_dsn, place_of
 from chargehand.journal.head_mark import HeadMark
+from chargehand.journal.postgres_address import is_dsn, place_of
 from chargehand.journal.storage_check import real_path
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import NoticeKind, Subscription

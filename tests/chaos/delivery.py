@@ -15,7 +15,7 @@ import chargehand as ch
 from chargehand.engines.base import Ending, Job
 from chargehand.facts.events import KINDS, ResultRefused
 from chargehand.runtime import Runtime
-from chargehand.supervisor import runtime_lifetime
+from chargehand.supervisor import shared_runtime
 
 from . import client
 from .disks import here
@@ -218,7 +218,7 @@ def c5_trial(seed: int, folder: Path) -> Verdict:
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime_lifetime, "Runtime", TwiceShift)
+        patch.setattr(shared_runtime, "Runtime", TwiceShift)
         asyncio.run(lead())
         asked = asyncio.run(ask())
     verdict.fired += TwiceShift.heard - before

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.replay import Difference, RunReplay
+from chargehand.decisions.replay_check import Difference, RunReplay
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptStarted,

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 import chargehand as ch
-from chargehand.decisions.critical_path import covered
+from chargehand.decisions.measured_critical_path import covered
 from chargehand.decisions.trace import Trace, trace_of
 from chargehand.decisions.trace_types import StepKind
 from chargehand.facts.events import (

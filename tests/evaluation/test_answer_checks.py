@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from chargehand.evaluation.answer_checks import GivenAnswer, judged, misses_of
-from chargehand.evaluation.suite import AnswerChecks, NumberCheck
+from chargehand.evaluation.suite_file import AnswerChecks, NumberCheck
 from chargehand.facts.answer import Answer, Claim
 from chargehand.models.scripted import ScriptedModel
 

@@ -18,12 +18,12 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from chargehand import worker
-from chargehand.decisions.run_results import StepLog, StepRecord
+from chargehand.decisions.recorded_results import StepLog, StepRecord
+from chargehand.engines.attempt_events import outcome_of
 from chargehand.engines.base import Ending, Job, Lost
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
 from chargehand.engines.child_processes import Children, importable
 from chargehand.engines.child_protocol import EndedFrame
-from chargehand.engines.journal_host import outcome_of
 from chargehand.errors import ForkedCopy, WorkerError
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import (

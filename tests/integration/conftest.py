@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chargehand.decisions.replay import Difference
+from chargehand.decisions.replay_check import Difference
 from chargehand.errors import ChargehandError
 from chargehand.journal.base import Journal
 from chargehand.journal.memory import MemoryJournal

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.cli import ask_person
+from chargehand.cli.event_display import RunView, WatchOptions
 from chargehand.cli.run_session import RunSession
-from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.errors import JournalBusy, UnknownRun
 from chargehand.facts.events import PersonAsked, QuestionAnswered
 from chargehand.facts.outcome import Question

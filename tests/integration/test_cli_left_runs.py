@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import chargehand as ch
 from chargehand.cli import main
 from chargehand.cli.find_run import standing_of
-from chargehand.cli.log_sentences import log_words
+from chargehand.cli.logging_format import log_words
 from chargehand.errors import JournalBusy
 from chargehand.presentation.run_status import status_of
 from tests.guide.conftest import make_plan, make_task

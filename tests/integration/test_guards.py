@@ -21,9 +21,9 @@ from chargehand.journal.base import GENESIS
 from chargehand.journal.hash_chain import chain_hash, draft, header, header_start
 from chargehand.journal.head_mark import HeadMark, Mark
 from chargehand.journal.memory import MemoryJournal
-from chargehand.journal.reader import EventSource, EventWalk
 from chargehand.journal.sqlite import SqliteJournal
-from chargehand.journal.sqlite_group_commit import KEPT_COMMITS, HeadRow
+from chargehand.journal.sqlite_reader import EventSource, EventWalk
+from chargehand.journal.sqlite_transaction import KEPT_COMMITS, HeadRow
 from chargehand.runtime import loop as rounds
 from chargehand.testing import START_AT, FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task

@@ -22,7 +22,7 @@ from chargehand.roles.material_summary import (
 )
 from chargehand.roles.roster import Roster
 from chargehand.tools.files import files
-from chargehand.tools.reachable_data import (
+from chargehand.tools.reachable_names import (
     FileEntry,
     FreshMaterial,
     Material,
@@ -486,7 +486,7 @@ async def test_a_task_that_names_a_file_goes_to_the_only_worker_that_can_read_it
 def test_only_a_look_that_took_long_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what a worker is told of a small folder is never older than the blink of an eye."""
     now, looks = [100.0], 0
-    monkeypatch.setattr("chargehand.tools.reachable_data.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("chargehand.tools.reachable_names.time.monotonic", lambda: now[0])
 
     def look() -> Material:
         nonlocal looks

@@ -27,7 +27,7 @@ from chargehand.errors import (
 from chargehand.facts.outcome import Parked
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.sqlite import SqliteJournal
-from chargehand.journal.sqlite_group_commit import Transaction
+from chargehand.journal.sqlite_transaction import Transaction
 from chargehand.patterns.pool import (
     CoordinatorAgent,
     SharedMemoryPool,
@@ -36,7 +36,7 @@ from chargehand.patterns.pool import (
     supervisor_worker_workflow,
 )
 from chargehand.patterns.pool.attempt import PoolAttempt
-from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.stored_runs import fold
 
 Task = dict[str, Any]
@@ -235,7 +235,7 @@ def test_a_late_result_changes_nothing(
     gate = Gate()
     doing = begun(threads, WorkerAgent(None, pool, "ann", work=gate), task, gate)
 
-    def as_if_gone(ledger: PoolRun, moment: DecisionTime) -> Decision:
+    def as_if_gone(ledger: LeaderlessRun, moment: DecisionTime) -> Decision:
         return ledger.claim("t1", "bob", DecisionTime(moment.at, moment.node, lambda _: False))
 
     run_in_background(other.requests.decide(task["request_id"], as_if_gone)).result()

@@ -32,7 +32,7 @@ from chargehand.facts.events import (
 from chargehand.facts.outcome import Done, ErrorClass, Failed
 from chargehand.facts.value import Value
 from chargehand.journal.base import Entry
-from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NODES = ("n1", "n2", "n3")
@@ -92,7 +92,7 @@ class World:
         )
         plan = ch.Plan(goal="Do 6 things", tasks=tasks)
         self.stream = Stream(requested, PlanAdopted(at=NOON, plan=plan))
-        self.ledgers = {node: PoolRun("r") for node in NODES}
+        self.ledgers = {node: LeaderlessRun("r") for node in NODES}
         #: attempts that somebody is really at work on, the dead and the late included
         self.held: dict[tuple[str, int], str] = {}
 
@@ -116,7 +116,7 @@ class World:
                 self.held[event.task, event.attempt] = node
 
     def claim_next(self, node: str) -> None:
-        self.decide(node, PoolRun.reap)
+        self.decide(node, LeaderlessRun.reap)
         ledger = self.ledgers[node]
         task = ledger.next_for(["ann", "bob", "cid"])
         if task is not None:
@@ -168,7 +168,7 @@ class World:
         elif chance < 0.97:
             self.toggle(node)
         else:
-            self.decide(node, PoolRun.reap)
+            self.decide(node, LeaderlessRun.reap)
 
     def end(self) -> None:
         """Have all that is left done, or stopped if it cannot be."""
@@ -176,7 +176,7 @@ class World:
         self.held.clear()
         for _ in range(200):
             ledger = self.ledgers["n1"]
-            self.decide("n1", PoolRun.reap)
+            self.decide("n1", LeaderlessRun.reap)
             if ledger.is_ended:
                 return
             if ledger.schedule.is_paused:
@@ -245,7 +245,7 @@ def test_a_ledger_that_reads_all_at_once_knows_what_one_knows_that_wrote_it(seed
     world = World(seed)
     for _ in range(80):
         world.step()
-    fresh, known = PoolRun("r"), world.ledgers["n2"]
+    fresh, known = LeaderlessRun("r"), world.ledgers["n2"]
     assert fresh.catch_up(world.stream)
     assert known.catch_up(world.stream)
     assert fresh.holders == known.holders

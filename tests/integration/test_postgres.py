@@ -30,8 +30,8 @@ from chargehand.errors import (
 )
 from chargehand.facts.events import Event, ProgressNoted
 from chargehand.journal.base import Tail
-from chargehand.journal.dsn import place_of, refuse_bad_port
 from chargehand.journal.postgres import PostgresJournal
+from chargehand.journal.postgres_address import place_of, refuse_bad_port
 from tests.contracts.test_journal import NOON, entries_of, notes, texts_of
 from tests.postgres_server import PostgresServer, programs, running_server
 

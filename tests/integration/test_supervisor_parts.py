@@ -19,7 +19,7 @@ from chargehand.stored_runs import JournalHandle
 from chargehand.supervisor.requests import asking_for
 from chargehand.supervisor.run_control import RunControl
 from chargehand.supervisor.run_start import RunStart
-from chargehand.supervisor.runtime_lifetime import Runtimes
+from chargehand.supervisor.shared_runtime import Runtimes
 from chargehand.supervisor.worker_membership import PoolOptions, WorkerPool
 from tests.guide.conftest import make_plan, make_task
 

@@ -10,7 +10,7 @@ import pytest
 
 from chargehand.decisions import schedule as schedule_module
 from chargehand.decisions.deadlines import Deadlines
-from chargehand.decisions.replay import Difference, RunReplay
+from chargehand.decisions.replay_check import Difference, RunReplay
 from chargehand.decisions.schedule import Schedule
 from chargehand.facts.events import KINDS, Event, RunFinished, TaskSkipped
 from chargehand.facts.retry_policy import RetryPolicy

@@ -26,10 +26,10 @@ COMMANDS = {
     "plan": ("plan", "Write a plan for a request, or edit and check a plan file."),
     "simulate": ("simulate", "Estimate how long a plan will take and how many slots it needs."),
     "eval": ("eval", "Evaluate crews, prompts and models on a suite of cases."),
-    "serve": ("background_runs", "Start a server that executes submitted runs."),
+    "serve": ("serve_submit_watch", "Start a server that executes submitted runs."),
     "tokens": ("web_options", "Create, list, rotate and revoke tokens for the HTTP API."),
-    "submit": ("background_runs", "Submit a request to a server and return at once."),
-    "watch": ("background_runs", "Follow a run, no matter which process executes it."),
+    "submit": ("serve_submit_watch", "Submit a request to a server and return at once."),
+    "watch": ("serve_submit_watch", "Follow a run, no matter which process executes it."),
     "resume": ("run", "Resume an interrupted run."),
     "runs": ("runs", "List runs, most recently changed first."),
     "status": ("status", "List unfinished runs and what they are waiting for."),
@@ -132,7 +132,7 @@ class _Warnings(logging.Handler):
     last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from chargehand.cli.log_sentences import log_words  # here: most commands log no warning
+        from chargehand.cli.logging_format import log_words  # here: most commands log no warning
 
         _Warnings.last = log_words(record)
         say(f"chargehand: {_Warnings.last}")

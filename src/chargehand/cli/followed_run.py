@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chargehand.cli import output
+from chargehand.cli.event_display import RunView, WatchOptions
 from chargehand.cli.options import again
 from chargehand.cli.run_session import RunSession
-from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.decisions.budget import NESTED
 from chargehand.errors import JournalError, UnknownRun
 from chargehand.facts.events import AttemptStarted, RunLed, RunReleased, RunRequested, StepStarted
@@ -16,7 +16,7 @@ from chargehand.presentation.run_status import BELOW, process_words
 from chargehand.runtime.command_inbox import Submission
 from chargehand.settings import Choice, JournalPlace, journal_place
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.crew_advertisement import Server, servers_of
+from chargehand.supervisor.serving_processes import Server, servers_of
 
 #: seconds between two checks whether a process leads the run
 LOOK = 1.0

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from chargehand import recordings
 from chargehand.cli import output
+from chargehand.cli.event_display import RunView
 from chargehand.cli.find_run import find_begun, with_run
 from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options, recording_option
-from chargehand.cli.plan_input import given_plan
+from chargehand.cli.request_and_plan_input import given_plan
 from chargehand.cli.run import manner_of, showing_options
 from chargehand.cli.run_session import RunSession
-from chargehand.cli.run_view import RunView
 from chargehand.decisions.run_fork import ForkPlan
 from chargehand.facts.events import KINDS, Event, RunRequested
 from chargehand.facts.plan import Plan, Task

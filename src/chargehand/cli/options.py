@@ -15,7 +15,7 @@ from chargehand.cli.output import say
 from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
 from chargehand.facts.sizes import size_of
-from chargehand.journal.dsn import is_dsn
+from chargehand.journal.postgres_address import is_dsn
 from chargehand.journal.storage_check import real_path
 from chargehand.result import RunResult
 from chargehand.settings import Choice, journal_place, supervisor_for, with_journal_of

@@ -11,7 +11,7 @@ from chargehand.cli import output
 from chargehand.cli.find_run import find_run
 from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options, worker_option
-from chargehand.cli.plan_input import given_plan, given_request
+from chargehand.cli.request_and_plan_input import given_plan, given_request
 from chargehand.crews.crew import Crew
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan

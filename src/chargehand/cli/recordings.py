@@ -16,7 +16,7 @@ from chargehand.cli import output
 from chargehand.cli.find_run import deleted_in, find_begun, heads_in
 from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import journal_option, journal_path, json_option, recording_option
-from chargehand.decisions.replay import task_of
+from chargehand.decisions.replay_check import task_of
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
 from chargehand.presentation.plain_text import (

@@ -11,6 +11,7 @@ import click
 from msgspec.structs import replace
 
 from chargehand.cli import output
+from chargehand.cli.event_display import RunView, WatchOptions
 from chargehand.cli.find_run import find_run, standing_of, with_run
 from chargehand.cli.followed_run import follow, servers_for, servers_words
 from chargehand.cli.given_path import GivenPath
@@ -25,9 +26,13 @@ from chargehand.cli.options import (
     stated,
     worker_option,
 )
-from chargehand.cli.plan_input import given_plan, given_request, refuse_other_crew, review
+from chargehand.cli.request_and_plan_input import (
+    given_plan,
+    given_request,
+    refuse_other_crew,
+    review,
+)
 from chargehand.cli.run_session import RunSession
-from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UsageError
 from chargehand.facts.events import KINDS
@@ -36,8 +41,8 @@ from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head, is_part_of_journal
 from chargehand.settings import Choice, journal_place, reader_of, with_journal_of_crew
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.crew_advertisement import Server
 from chargehand.supervisor.requests import RunOptions
+from chargehand.supervisor.serving_processes import Server
 from chargehand.terminal_detection import is_terminal
 
 

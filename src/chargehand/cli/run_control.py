@@ -16,7 +16,7 @@ from chargehand.presentation.question_words import answer_in
 from chargehand.presentation.run_status import answered_words, process_words
 from chargehand.settings import Choice
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.crew_advertisement import Server, servers_of
+from chargehand.supervisor.serving_processes import Server, servers_of
 
 
 @click.command()

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from chargehand.cli import output
 from chargehand.cli.ask_person import TerminalPrompt, ask_all
+from chargehand.cli.event_display import RunView, WatchOptions
 from chargehand.cli.options import again, with_resume_words
 from chargehand.cli.run_details import ended_json
-from chargehand.cli.run_view import RunView, WatchOptions
 from chargehand.decisions.budget import OVER_BUDGET
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.wait_reasons import Cause
@@ -30,7 +30,7 @@ from chargehand.presentation.question_words import question_lines
 from chargehand.presentation.run_status import nested_in
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.runtime_lifetime import GRACE
+from chargehand.supervisor.shared_runtime import GRACE
 
 
 class Exit(IntEnum):

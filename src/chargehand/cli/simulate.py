@@ -15,7 +15,7 @@ import click
 from chargehand.cli import output
 from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import journal_option, json_option
-from chargehand.cli.plan_input import given_plan
+from chargehand.cli.request_and_plan_input import given_plan
 from chargehand.cli.text_charts import bars, gantt
 from chargehand.decisions.plan_forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
 from chargehand.decisions.plan_simulation import GUESSED_ITEMS

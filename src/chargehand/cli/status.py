@@ -20,7 +20,7 @@ from chargehand.cli.options import (
     resume_words,
     with_resume_words,
 )
-from chargehand.decisions.coordination.worker_troubles import RECENT, Symptom, Trouble
+from chargehand.decisions.coordination.health import RECENT, Symptom, Trouble
 from chargehand.decisions.display_names import asker_name, task_name
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
@@ -41,7 +41,7 @@ from chargehand.presentation.run_status import (
 from chargehand.result import RunResult
 from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.crew_advertisement import Server, servers_of
+from chargehand.supervisor.serving_processes import Server, servers_of
 
 #: most waits shown per run, and most runs per server; `--json` shows all
 MOST_WAITS = 5

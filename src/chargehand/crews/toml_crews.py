@@ -39,7 +39,7 @@ from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.retention import Retention
 from chargehand.facts.retry_policy import RetryPolicy
-from chargehand.journal.dsn import is_dsn
+from chargehand.journal.postgres_address import is_dsn
 from chargehand.models.base import Model, ModelSettings
 from chargehand.models.open_model import open_model
 from chargehand.notify.base import NoticeKind, Subscription

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from chargehand.decisions.critical_path import covered
+from chargehand.decisions.measured_critical_path import covered
 from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.facts import events
 from chargehand.facts.outcome import NeedsInput

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.critical_path import CriticalPaths, covered, served_by
+from chargehand.decisions.measured_critical_path import CriticalPaths, covered, served_by
 from chargehand.decisions.speedup import PersonWait, idle_for_people, work_of
 from chargehand.decisions.trace_types import (
     AttemptSpan,

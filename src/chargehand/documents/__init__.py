@@ -1,6 +1,6 @@
 """Documents from a run, as Markdown and HTML, with tables, charts, sources and checked figures."""
 
-from chargehand.documents.cited_figures import cited
+from chargehand.documents.cited_prose_parser import cited
 from chargehand.documents.document_sections import (
     BarChart,
     Bullets,
@@ -12,7 +12,7 @@ from chargehand.documents.document_sections import (
     Section,
     Table,
 )
-from chargehand.documents.sourced_figures import CheckedFigure, Figure, FigureCheck, figures_in
+from chargehand.documents.figure_check import CheckedFigure, Figure, FigureCheck, figures_in
 from chargehand.documents.task_results import task_results
 
 __all__ = [

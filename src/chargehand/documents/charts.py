@@ -7,8 +7,8 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from html import escape
 
-from chargehand.documents.block_checks import drawable
-from chargehand.documents.sourced_figures import Figure
+from chargehand.documents.block_argument_checks import drawable
+from chargehand.documents.figure_check import Figure
 
 #: label of a figure that was not found in its source
 NOT_FOUND = "not found"

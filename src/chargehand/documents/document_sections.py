@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from chargehand.documents import block_checks
+from chargehand.documents import block_argument_checks as arguments
 from chargehand.documents.charts import NOT_FOUND, bar_chart_svg, line_chart_svg
+from chargehand.documents.figure_check import Figure, FigureCheck, shown_value
 from chargehand.documents.safe_markdown import markdown_line, prose_html, prose_markdown
-from chargehand.documents.sourced_figures import Figure, FigureCheck, shown_value
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
 from chargehand.facts.events import RunStatus
@@ -37,7 +37,7 @@ class Paragraph(Struct, frozen=True):
     parts: Sequence[Cell]
 
     def __post_init__(self) -> None:
-        force_setattr(self, "parts", block_checks.cells(self.parts, "a Paragraph"))
+        force_setattr(self, "parts", arguments.cells(self.parts, "a Paragraph"))
 
 
 class Bullets(Struct, frozen=True):
@@ -48,9 +48,9 @@ class Bullets(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         points = [self.points] if isinstance(self.points, str) else self.points
-        listed = block_checks.listed(points, "the points of Bullets")
+        listed = arguments.listed(points, "the points of Bullets")
         checked = [
-            each if isinstance(each, str) else block_checks.cells(each, f"point {n} of Bullets")
+            each if isinstance(each, str) else arguments.cells(each, f"point {n} of Bullets")
             for n, each in enumerate(listed, 1)
         ]
         force_setattr(self, "points", checked)
@@ -63,9 +63,9 @@ class Callout(Struct, frozen=True):
     parts: Sequence[Cell] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "title", block_checks.text(self.title, "the title of a Callout"))
+        force_setattr(self, "title", arguments.text(self.title, "the title of a Callout"))
         what = f"Callout {self.title!r}"
-        force_setattr(self, "parts", block_checks.cells(self.parts, what))
+        force_setattr(self, "parts", arguments.cells(self.parts, what))
 
 
 class Table(Struct, frozen=True):
@@ -79,14 +79,14 @@ class Table(Struct, frozen=True):
     caption: str = ""
 
     def __post_init__(self) -> None:
-        force_setattr(self, "caption", block_checks.text(self.caption, "the caption of a Table"))
+        force_setattr(self, "caption", arguments.text(self.caption, "the caption of a Table"))
         what = f"table {self.caption!r}" if self.caption else "the table"
         named = [
-            block_checks.text(each, f"a column of {what}")
-            for each in block_checks.listed(self.columns, f"the columns of {what}")
+            arguments.text(each, f"a column of {what}")
+            for each in arguments.listed(self.columns, f"the columns of {what}")
         ]
         force_setattr(self, "columns", named)
-        force_setattr(self, "rows", block_checks.rows(self.rows, named, what))
+        force_setattr(self, "rows", arguments.rows(self.rows, named, what))
 
 
 class BarChart(Struct, frozen=True):
@@ -96,8 +96,8 @@ class BarChart(Struct, frozen=True):
     bars: Sequence[tuple[str, Figure]]
 
     def __post_init__(self) -> None:
-        force_setattr(self, "title", block_checks.text(self.title, "the title of a BarChart"))
-        force_setattr(self, "bars", block_checks.bars(self.bars, f"chart {self.title!r}"))
+        force_setattr(self, "title", arguments.text(self.title, "the title of a BarChart"))
+        force_setattr(self, "bars", arguments.bars(self.bars, f"chart {self.title!r}"))
 
 
 class LineChart(Struct, frozen=True):
@@ -108,12 +108,12 @@ class LineChart(Struct, frozen=True):
     lines: Mapping[str, Sequence[Figure | None]]
 
     def __post_init__(self) -> None:
-        force_setattr(self, "title", block_checks.text(self.title, "the title of a LineChart"))
+        force_setattr(self, "title", arguments.text(self.title, "the title of a LineChart"))
         what = f"chart {self.title!r}"
-        axis = block_checks.listed(self.axis, f"the axis of {what}")
-        named = [block_checks.text(each, f"a point of the axis of {what}") for each in axis]
+        axis = arguments.listed(self.axis, f"the axis of {what}")
+        named = [arguments.text(each, f"a point of the axis of {what}") for each in axis]
         force_setattr(self, "axis", named)
-        force_setattr(self, "lines", block_checks.lines(self.lines, named, what))
+        force_setattr(self, "lines", arguments.lines(self.lines, named, what))
 
 
 class Section(Struct, frozen=True):
@@ -122,7 +122,7 @@ class Section(Struct, frozen=True):
     title: str
 
     def __post_init__(self) -> None:
-        force_setattr(self, "title", block_checks.text(self.title, "the title of a Section"))
+        force_setattr(self, "title", arguments.text(self.title, "the title of a Section"))
 
 
 Block: TypeAlias = Section | Paragraph | Bullets | Callout | Table | BarChart | LineChart | str
@@ -143,9 +143,9 @@ class Document:
         data: "str | Path | None" = None,
         label: str = "",
     ) -> None:
-        self.title = block_checks.text(title, "the title of a document")
+        self.title = arguments.text(title, "the title of a document")
         self.blocks = _checked(blocks, f"document {self.title!r}")
-        self.label = block_checks.text(label, f"the label of document {self.title!r}")
+        self.label = arguments.text(label, f"the label of document {self.title!r}")
         self._result = result
         #: all figures, in the order of the document
         self.figures = list(dict.fromkeys(_figures_of(self.blocks)))
@@ -383,7 +383,7 @@ class Document:
 def _checked(blocks: Any, document: str) -> list[Block]:
     kinds = (Section, Paragraph, Bullets, Callout, Table, BarChart, LineChart, str)
     given = [blocks] if isinstance(blocks, kinds) else blocks
-    found = block_checks.listed(given, f"the blocks of {document}")
+    found = arguments.listed(given, f"the blocks of {document}")
     for number, block in enumerate(found, 1):
         if not isinstance(block, kinds):
             names = ", ".join(each.__name__ for each in kinds[:-1])

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions.board_rules import diff
 from chargehand.decisions.budget import Account
-from chargehand.decisions.run_results import StepLog, StepRecord
+from chargehand.decisions.recorded_results import StepLog, StepRecord
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (
     BlockChanged,
@@ -56,7 +56,7 @@ from chargehand.facts.outcome import (
 )
 from chargehand.facts.plan import ITEM, Task, item_of
 from chargehand.facts.value import Value, canonical, digest_of
-from chargehand.forked_copy import refuse_copy
+from chargehand.fork_guard import refuse_copy
 from chargehand.journal.base import Journal
 from chargehand.reused_threads import in_thread
 

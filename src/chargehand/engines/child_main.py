@@ -24,7 +24,8 @@ from typing import Any, TextIO, assert_never
 from msgspec.structs import replace
 
 from chargehand import errors
-from chargehand.decisions.run_results import StepRecord
+from chargehand.decisions.recorded_results import StepRecord
+from chargehand.engines.attempt_events import outcome_of
 from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import AttemptHost, Brief, Fenced, SharedBoard
 from chargehand.engines.child_board import ChildBoard
@@ -54,10 +55,9 @@ from chargehand.engines.child_protocol import (
     read_head,
 )
 from chargehand.engines.function_import import is_async, load
-from chargehand.engines.journal_host import outcome_of
 from chargehand.facts.outcome import Cancelled, Done, ErrorClass, Failed, broken, failed_by
 from chargehand.facts.value import plain
-from chargehand.forked_copy import end_copy, refuse_copy
+from chargehand.fork_guard import end_copy, refuse_copy
 from chargehand.subreaper import stay_above
 
 PR_SET_PDEATHSIG = 1

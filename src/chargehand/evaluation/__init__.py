@@ -16,7 +16,7 @@ from chargehand.evaluation.figures import (
 from chargehand.evaluation.html_report import html_of
 from chargehand.evaluation.intervals import Interval
 from chargehand.evaluation.plan_scores import PlanScore, PlanTask, score
-from chargehand.evaluation.suite import Case, CrewEntry, Suite, load_suite
+from chargehand.evaluation.suite_file import Case, CrewEntry, Suite, load_suite
 
 __all__ = [
     "Case",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from chargehand.evaluation.suite import AnswerChecks, NumberCheck
+from chargehand.evaluation.suite_file import AnswerChecks, NumberCheck
 from chargehand.facts.answer import Answer
 from chargehand.facts.json_schema import faults_against
 from chargehand.models.base import Model, ModelRequest, system, user

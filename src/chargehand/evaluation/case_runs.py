@@ -21,7 +21,7 @@ from chargehand.errors import ModelError, PlanRefused, UsageError, WorkerError
 from chargehand.evaluation.answer_checks import GivenAnswer, judged, misses_of
 from chargehand.evaluation.plan_scores import PlanTask, score
 from chargehand.evaluation.recorded_replies import ModelRecording, RecordedModel, ReplySession
-from chargehand.evaluation.suite import Case, CrewEntry, Suite
+from chargehand.evaluation.suite_file import Case, CrewEntry, Suite
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import ONE_CALL, Question
 from chargehand.facts.plan import Task

@@ -9,7 +9,7 @@ from msgspec import Struct
 from chargehand.errors import UsageError
 from chargehand.evaluation.case_runs import CaseResult
 from chargehand.evaluation.intervals import Interval, amount, paired_shares, student, wilson
-from chargehand.evaluation.suite import Bound, Metric
+from chargehand.evaluation.suite_file import Bound, Metric
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
 #: titles of the metrics in reports

@@ -25,7 +25,7 @@ from chargehand.journal.local_stream_owners import (
     refuse_second_owner,
 )
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.sqlite_group_commit import HeadRow, Transaction
+from chargehand.journal.sqlite_transaction import HeadRow, Transaction
 
 if sys.platform != "win32":
     import fcntl

@@ -65,7 +65,7 @@ from chargehand.journal.local_stream_owners import (
     StreamOwners,
     refuse_second_owner,
 )
-from chargehand.journal.stream_transfer import (
+from chargehand.journal.stream_copy_rows import (
     check_chain,
     keys_to_add,
     rows_to_add,

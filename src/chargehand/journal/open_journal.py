@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import Duration
 from chargehand.journal.base import LEASE, PATIENCE, Journal
-from chargehand.journal.dsn import is_dsn
 from chargehand.journal.memory import MemoryJournal
+from chargehand.journal.postgres_address import is_dsn
 from chargehand.journal.verify import OpenedForCheck
 
 Durability: TypeAlias = Literal["strict", "relaxed"]
@@ -71,7 +71,7 @@ def open_to_check(where: "str | os.PathLike[str]") -> OpenedForCheck:
         return OpenedForCheck(
             _open_postgres(path, "strict", LEASE, PATIENCE, "", makes_tables=False)
         )
-    from chargehand.journal.sqlite_check import SqliteCheck
+    from chargehand.journal.sqlite_read_only import SqliteCheck
 
     journal = SqliteCheck(Path(path.removeprefix("sqlite:")))
     return OpenedForCheck(journal, tuple(map(str, journal.faults)))

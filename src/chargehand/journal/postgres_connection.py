@@ -19,8 +19,8 @@ from chargehand.errors import (
     JournalVersion,
     UsageError,
 )
-from chargehand.journal.dsn import place_of, refuse_bad_port
-from chargehand.journal.postgres_group_commit import POSTGRES
+from chargehand.journal.postgres_address import place_of, refuse_bad_port
+from chargehand.journal.postgres_transaction import POSTGRES
 
 if TYPE_CHECKING:
     from asyncpg import Connection

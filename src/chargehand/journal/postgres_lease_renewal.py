@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from chargehand.journal.leases import steady
 from chargehand.journal.postgres_connection import PostgresServer
-from chargehand.journal.postgres_group_commit import POSTGRES
+from chargehand.journal.postgres_transaction import POSTGRES
 from chargehand.journal.postgres_writer import PostgresNode
 
 if TYPE_CHECKING:

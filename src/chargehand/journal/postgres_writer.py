@@ -15,7 +15,7 @@ from chargehand.errors import ChargehandError, JournalBusy, JournalFailed
 from chargehand.journal.change_signal import Changes
 from chargehand.journal.leases import JournalNode, led_elsewhere, steady
 from chargehand.journal.postgres_connection import PostgresServer
-from chargehand.journal.postgres_group_commit import POSTGRES, Needs, PostgresTransaction
+from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
 
 if TYPE_CHECKING:
     from asyncpg import Connection

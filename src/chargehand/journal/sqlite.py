@@ -36,20 +36,20 @@ from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import draft, payload_digest, seal
 from chargehand.journal.leases import SqliteNode
 from chargehand.journal.local_stream_owners import StreamOwner
-from chargehand.journal.reader import (
+from chargehand.journal.sql_queries import SQL
+from chargehand.journal.sqlite_boards import SqliteBoards
+from chargehand.journal.sqlite_errors import short
+from chargehand.journal.sqlite_file import JournalFile
+from chargehand.journal.sqlite_reader import (
     EventSource,
     EventWalk,
     Reader,
     all_heads,
     unread_mail,
 )
-from chargehand.journal.sql_queries import SQL
-from chargehand.journal.sqlite_boards import SqliteBoards
-from chargehand.journal.sqlite_errors import short
-from chargehand.journal.sqlite_file import JournalFile
-from chargehand.journal.sqlite_group_commit import Append, Transaction
 from chargehand.journal.sqlite_run_deletion import SqliteStorage
 from chargehand.journal.sqlite_streams import SqliteStreams
+from chargehand.journal.sqlite_transaction import Append, Transaction
 from chargehand.journal.sqlite_writer import Writer
 from chargehand.journal.storage_check import real_path
 

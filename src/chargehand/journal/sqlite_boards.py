@@ -44,10 +44,10 @@ from chargehand.facts.board import (
 from chargehand.facts.events import Event
 from chargehand.journal.base import FORGOTTEN, GENESIS, Key, StoredRow
 from chargehand.journal.hash_chain import draft, entry_hash, seal
-from chargehand.journal.reader import EventSource, EventWalk, Reader
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import damaged
-from chargehand.journal.sqlite_group_commit import (
+from chargehand.journal.sqlite_reader import EventSource, EventWalk, Reader
+from chargehand.journal.sqlite_transaction import (
     MANY_NOTES,
     HeadRow,
     Transaction,

@@ -19,7 +19,7 @@ from chargehand.journal.head_mark import HeadMark, Mark
 from chargehand.journal.leases import SERVED_FORMAT
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
-from chargehand.journal.sqlite_group_commit import KEPT_COMMITS, head_of
+from chargehand.journal.sqlite_transaction import KEPT_COMMITS, head_of
 from chargehand.journal.storage_check import check_sqlite, prepare
 from chargehand.regular_file import refuse_special_file
 

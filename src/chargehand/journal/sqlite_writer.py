@@ -20,7 +20,7 @@ from chargehand.journal.leases import SqliteNode, steady
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import refusal
 from chargehand.journal.sqlite_file import JournalFile
-from chargehand.journal.sqlite_group_commit import Transaction
+from chargehand.journal.sqlite_transaction import Transaction
 
 T = TypeVar("T")
 

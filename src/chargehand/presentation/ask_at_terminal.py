@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chargehand.facts.outcome import Question
-from chargehand.journal.dsn import is_dsn, place_of
+from chargehand.journal.postgres_address import is_dsn, place_of
 from chargehand.presentation.plain_text import clean
 from chargehand.presentation.question_words import answer_in, objection_to, question_lines
 from chargehand.result import RunResult

@@ -5,7 +5,7 @@ import asyncio
 from msgspec import Struct
 
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.replay import Difference, RunReplay
+from chargehand.decisions.replay_check import Difference, RunReplay
 from chargehand.facts.answer import Answer
 from chargehand.facts.events import Event, RunStatus, encode
 from chargehand.facts.retry_policy import RetryPolicy

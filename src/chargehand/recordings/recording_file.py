@@ -45,7 +45,7 @@ from chargehand.journal.hash_chain import (
     header_start,
     payload_digest,
 )
-from chargehand.journal.stream_transfer import check_chain
+from chargehand.journal.stream_copy_rows import check_chain
 from chargehand.recordings.content_removal import without_content
 from chargehand.recordings.run_archive import JournalLike, RunArchive, archive_of, journal_at
 from chargehand.regular_file import refuse_special_file

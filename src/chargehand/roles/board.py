@@ -41,7 +41,7 @@ from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal, Key, load_value, store_value
-from chargehand.roles.run_history import RunHistory
+from chargehand.roles.history_notes import RunHistory
 
 if TYPE_CHECKING:
     from chargehand.roles.semantic_search import NoteIndex

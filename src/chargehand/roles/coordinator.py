@@ -14,10 +14,10 @@ from chargehand.checked_path import checked_path
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.coordination.board_conflicts import BoardWatch
 from chargehand.decisions.coordination.conflicts import Conflict, conflicts_in
+from chargehand.decisions.coordination.health import Health, Symptom, Trouble, WorkerPulse
 from chargehand.decisions.coordination.observed_run import RunWatch
 from chargehand.decisions.coordination.progress_counts import Progress
 from chargehand.decisions.coordination.trouble_search import HealthCheck
-from chargehand.decisions.coordination.worker_troubles import Health, Symptom, Trouble, WorkerPulse
 from chargehand.decisions.system_tasks import ANSWER
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
@@ -25,8 +25,8 @@ from chargehand.facts.board import board_of_run
 from chargehand.facts.events import AttemptFinished, Event
 from chargehand.facts.outcome import Done
 from chargehand.journal.base import Head, Journal, Tail, load_value
-from chargehand.journal.dsn import is_dsn
 from chargehand.journal.open_journal import open_journal
+from chargehand.journal.postgres_address import is_dsn
 
 #: how long an attempt may be silent whose worker nobody knows
 PATIENCE = timedelta(minutes=5)

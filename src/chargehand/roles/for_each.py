@@ -19,7 +19,7 @@ from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member
 from chargehand.roles.system_task_context import PlanningContext
 from chargehand.tools.base import Tool
-from chargehand.tools.reachable_data import held_now, lists_files
+from chargehand.tools.reachable_names import held_now, lists_files
 from chargehand.tools.safe_open import matches
 
 #: of items in one event: one more event for each so many bytes

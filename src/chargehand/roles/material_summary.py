@@ -18,7 +18,7 @@ from chargehand.roles.data_fences import fenced
 from chargehand.roles.roster import Member, Roster
 from chargehand.roles.run_so_far import remembered
 from chargehand.tools.base import Tool
-from chargehand.tools.reachable_data import (
+from chargehand.tools.reachable_names import (
     FileEntry,
     Material,
     ResourceEntry,

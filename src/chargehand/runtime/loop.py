@@ -21,13 +21,13 @@ from chargehand.decisions.budget import OVER_BUDGET, Account, Shortage
 from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
+from chargehand.decisions.recorded_results import Takeover
 from chargehand.decisions.run_fork import takeover
-from chargehand.decisions.run_results import Takeover
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
+from chargehand.engines.attempt_events import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.base import Ending, Engine, Job
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
-from chargehand.engines.journal_host import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (
     InternalError,
@@ -66,7 +66,7 @@ from chargehand.facts.on_question import WAITING, Asking, OnQuestion
 from chargehand.facts.outcome import NeedsInput, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.facts.scheduler_commands import PreemptAttempt, StartAttempt
-from chargehand.forked_copy import end_copy, refuse_copy
+from chargehand.fork_guard import end_copy, refuse_copy
 from chargehand.journal.base import Journal
 from chargehand.notify.run_notices import RunNotices
 from chargehand.roles.roster import Member, Roster

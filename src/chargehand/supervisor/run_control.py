@@ -72,7 +72,7 @@ from chargehand.runtime.command_inbox import (
 )
 from chargehand.stored_runs import JournalHandle, fold
 from chargehand.supervisor.requests import NO_MODEL, RequestBuilder
-from chargehand.supervisor.runtime_lifetime import GRACE, Runtimes
+from chargehand.supervisor.shared_runtime import GRACE, Runtimes
 
 if TYPE_CHECKING:
     from chargehand.roles.board import Board

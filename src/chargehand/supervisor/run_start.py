@@ -26,7 +26,7 @@ from chargehand.stored_runs import fold, is_known
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
 from chargehand.supervisor.run_control import Run, RunControl
-from chargehand.supervisor.runtime_lifetime import Runtimes
+from chargehand.supervisor.shared_runtime import Runtimes
 
 log = logging.getLogger("chargehand")
 

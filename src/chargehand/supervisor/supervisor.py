@@ -55,14 +55,14 @@ from chargehand.runtime import Runtime
 from chargehand.runtime.command_inbox import submit_mail
 from chargehand.stored_runs import JournalHandle, is_known
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
-from chargehand.supervisor.crew_advertisement import CrewOffer, peers_of
 from chargehand.supervisor.nested_requests import request_from
 from chargehand.supervisor.nested_supervisor import work_below
 from chargehand.supervisor.periodic_prune import pruning
 from chargehand.supervisor.requests import QuestionPolicy, RequestBuilder, RunOptions
 from chargehand.supervisor.run_control import Run, RunControl
 from chargehand.supervisor.run_start import RunStart
-from chargehand.supervisor.runtime_lifetime import GRACE
+from chargehand.supervisor.serving_processes import CrewOffer, peers_of
+from chargehand.supervisor.shared_runtime import GRACE
 from chargehand.supervisor.standby import Standby
 from chargehand.supervisor.worker_membership import PoolOptions, WorkerPool
 

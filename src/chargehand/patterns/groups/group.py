@@ -29,7 +29,6 @@ from chargehand.journal.base import Journal, load_value
 from chargehand.notify.base import Notify
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Manager
-from chargehand.patterns.groups.members import GroupContext, GroupMember
 from chargehand.patterns.groups.messages import (
     LEAST,
     MOST,
@@ -42,6 +41,7 @@ from chargehand.patterns.groups.messages import (
 from chargehand.patterns.groups.result import GroupResult, Replies
 from chargehand.patterns.groups.shared_blocks import Blocks, SharedBlock
 from chargehand.patterns.groups.turn_planner import RUN, TURNS, ManagerMember, TurnPlanner
+from chargehand.patterns.groups.worker_as_member import GroupContext, GroupMember
 from chargehand.result import RunResult
 from chargehand.roles.board import Board
 from chargehand.roles.resources import ModelChoice

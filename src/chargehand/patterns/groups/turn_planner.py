@@ -23,7 +23,6 @@ from chargehand.facts.value import Value
 from chargehand.journal.base import Journal, load_value
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Act, Manager
-from chargehand.patterns.groups.members import GroupContext
 from chargehand.patterns.groups.messages import (
     CLOSING,
     MINUTES,
@@ -35,6 +34,7 @@ from chargehand.patterns.groups.messages import (
     read_talk,
 )
 from chargehand.patterns.groups.shared_blocks import GroupBoard, shown
+from chargehand.patterns.groups.worker_as_member import GroupContext
 from chargehand.roles.board import BriefBoard
 from chargehand.roles.function_worker import Where
 from chargehand.roles.model_calls import DurableModelCaller, ModelCaller

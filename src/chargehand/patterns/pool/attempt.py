@@ -11,9 +11,9 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.clock import Clock
+from chargehand.engines.attempt_events import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.base import Ending, Job
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
-from chargehand.engines.journal_host import NOT_ITS_TASK, JournalHost, end_of
 from chargehand.engines.local_engine import LocalEngine
 from chargehand.errors import (
     ChargehandError,
@@ -34,7 +34,7 @@ from chargehand.facts.on_question import WAITING, Asking
 from chargehand.facts.outcome import Cancelled, Outcome
 from chargehand.facts.scheduler_commands import StartAttempt
 from chargehand.journal.base import Journal
-from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member
@@ -123,7 +123,7 @@ class Execution:
     ) -> "PoolAttempt | None":
         attempt = PoolAttempt(self._requests, self._attempt_factory, self)
 
-        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+        def act(ledger: LeaderlessRun, moment: DecisionTime) -> Decision:
             freed: list[Event] = []
             task = ledger.next_for(names)
             if task is None:  # a dead process may have had one
@@ -137,7 +137,7 @@ class Execution:
         return attempt if attempt.is_claimed else None
 
     def _begun(
-        self, attempt: "PoolAttempt", ledger: PoolRun, task: str, moment: DecisionTime
+        self, attempt: "PoolAttempt", ledger: LeaderlessRun, task: str, moment: DecisionTime
     ) -> Decision:
         """Claim a task and prepare its attempt, inside the journal's transaction."""
         move = ledger.claim(task, self._name, moment)
@@ -246,7 +246,7 @@ class PoolAttempt:
         drained: list[Event] = []
         said: list[Event] = []
 
-        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+        def act(ledger: LeaderlessRun, moment: DecisionTime) -> Decision:
             drained.clear()
             while self._held:
                 drained.append(self._held.popleft())
@@ -300,7 +300,7 @@ class PoolAttempt:
         raise Fenced(NOT_ITS_TASK)
 
     def _board_for(self, brief: Brief) -> SharedBoard:
-        from chargehand.patterns.pool.memory_tools import PoolBoard
+        from chargehand.patterns.pool.memory_worker import PoolBoard
 
         return PoolBoard(self.journal, self.clock, brief, self._execution.board)
 

@@ -15,7 +15,7 @@ from chargehand.facts.board import Block, Note, Segment
 from chargehand.facts.failure_policy import ABOUT_FAILURE
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Question
 from chargehand.facts.value import Value
-from chargehand.patterns.pool.pool_run import PoolRun
+from chargehand.patterns.pool.leaderless_run import LeaderlessRun
 from chargehand.roles.data_fences import words_of
 
 _STATUS = {
@@ -44,7 +44,7 @@ SETTLES = "settles"
 KEPT = "kept"
 
 
-def tasks_in(ledger: PoolRun) -> Iterator[TaskNode]:
+def tasks_in(ledger: LeaderlessRun) -> Iterator[TaskNode]:
     """The tasks of a request, in the order of its plan."""
     return (node for id_, node in ledger.schedule.nodes.items() if not is_system_task(id_))
 
@@ -61,7 +61,7 @@ def assigned_to(node: TaskNode) -> str:
     return node.worker if node.state is TaskState.RUNNING else node.task.worker
 
 
-def task_form(ledger: PoolRun, node: TaskNode) -> dict[str, Any]:
+def task_form(ledger: LeaderlessRun, node: TaskNode) -> dict[str, Any]:
     """A task as a plain dict."""
     requested = ledger.schedule.requested
     priority = 0 if requested is None else requested.priority
@@ -78,7 +78,7 @@ def task_form(ledger: PoolRun, node: TaskNode) -> dict[str, Any]:
     }
 
 
-def failure_form(ledger: PoolRun, node: TaskNode) -> dict[str, Any]:
+def failure_form(ledger: LeaderlessRun, node: TaskNode) -> dict[str, Any]:
     """A failed task, in the form of an insight."""
     failure = node.cause or node.last_failure
     at = node.since_at or ledger.schedule.last_at
@@ -102,7 +102,7 @@ def failure_form(ledger: PoolRun, node: TaskNode) -> dict[str, Any]:
     }
 
 
-def questions_in(ledger: PoolRun) -> list[dict[str, Any]]:
+def questions_in(ledger: LeaderlessRun) -> list[dict[str, Any]]:
     """The open questions of workers about their tasks."""
     return [
         {"task_id": node.task.id, **question_form(node.question)}

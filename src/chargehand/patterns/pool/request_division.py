@@ -24,9 +24,9 @@ from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.hash_chain import draft
 from chargehand.models.base import Model, system, user
+from chargehand.patterns.pool.leaderless_run import LeaderlessRun
 from chargehand.patterns.pool.model_config import MOCK
 from chargehand.patterns.pool.plain_dicts import REQUEST, assigned_to, has_failed, tasks_in
-from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.json_output import record
@@ -70,7 +70,7 @@ class DelegatedTask(Struct, frozen=True, kw_only=True):
 
 async def delegated(
     order: DelegatedTask, requests: PoolRequests, resources: Resources
-) -> tuple[PoolRun, str]:
+) -> tuple[LeaderlessRun, str]:
     """Divide a request and store it durably; returns its run and, if a rule divided it, the reason."""
     given, why = order.tasks, ""
     if given is None:

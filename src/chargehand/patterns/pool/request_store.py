@@ -15,7 +15,7 @@ from chargehand.facts import argument_checks as checks
 from chargehand.facts.events import Event
 from chargehand.journal.base import Journal, Mail, Tail
 from chargehand.notify.run_notices import RunNotices
-from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
+from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.runtime.command_inbox import told_by
 
 log = logging.getLogger("chargehand.pool")
@@ -29,7 +29,7 @@ KEPT = 64
 
 
 class PoolRequests:
-    """Keeps two `PoolRun` objects per request: one for decisions, and a view for reading.
+    """Keeps two `LeaderlessRun` objects per request: one for decisions, and a view for reading.
 
     The first is used only inside the journal's transaction, in the writer thread. The view is used only on
     the event loop, and contains only stored events.
@@ -43,22 +43,22 @@ class PoolRequests:
         self._place = str(getattr(journal, "path", ""))
         #: engines with attempts that may have to be stopped
         self.engines: WeakSet[Engine] = WeakSet()
-        self._deciding: dict[str, PoolRun] = {}
-        self._views: dict[str, PoolRun] = {}
+        self._deciding: dict[str, LeaderlessRun] = {}
+        self._views: dict[str, LeaderlessRun] = {}
         #: known runs of supervisors, which are not pool requests
         self._led: set[str] = set()
 
-    async def add(self, request: str, events: Sequence[Event]) -> PoolRun:
+    async def add(self, request: str, events: Sequence[Event]) -> LeaderlessRun:
         """Store a new request; returns its view once it is durable, without reading the journal."""
         await self.journal.append(request, events)
-        view = self._views[request] = PoolRun.begun(request, events)
-        self._deciding[request] = PoolRun.begun(request, events)
+        view = self._views[request] = LeaderlessRun.begun(request, events)
+        self._deciding[request] = LeaderlessRun.begun(request, events)
         _trim(self._views)
         _trim(self._deciding)
         return view
 
     async def decide(
-        self, request: str, act: Callable[[PoolRun, DecisionTime], Decision]
+        self, request: str, act: Callable[[LeaderlessRun, DecisionTime], Decision]
     ) -> Decision:
         """Run `act` on the newest state of a request and append its events; returns once they are durable.
 
@@ -71,7 +71,7 @@ class PoolRequests:
             moves: list[Decision] = []
 
             def decided(
-                tail: Tail, ledger: PoolRun = ledger, moves: list[Decision] = moves
+                tail: Tail, ledger: LeaderlessRun = ledger, moves: list[Decision] = moves
             ) -> list[Event]:
                 if not ledger.catch_up(tail):
                     return []
@@ -97,11 +97,11 @@ class PoolRequests:
             if moves:
                 return moves[0]
 
-    async def view(self, request: str) -> PoolRun:
+    async def view(self, request: str) -> LeaderlessRun:
         """The current stored state of a request, for reading only. Raises `UnknownRun` if there is none."""
         view = self._views.get(checks.name(request, "request_id"))
         if view is None:
-            view = self._views[request] = PoolRun(request)
+            view = self._views[request] = LeaderlessRun(request)
             _trim(self._views)
         try:
             async for entry in self.journal.read(request, view.seq):
@@ -115,11 +115,11 @@ class PoolRequests:
         self._stop_attempts(view)
         return view
 
-    async def open(self) -> list[PoolRun]:
+    async def open(self) -> list[LeaderlessRun]:
         """Views of all requests that have not ended, by priority and then by age."""
         heads = [head for head in await self.journal.heads() if not head.is_ended]
         names = [head.stream for head in heads if head.stream not in self._led]
-        views: list[PoolRun] = []
+        views: list[LeaderlessRun] = []
         for name in names:
             with suppress(UnknownRun, _Led):
                 views.append(await self.view(name))
@@ -127,7 +127,7 @@ class PoolRequests:
         known = [(view, asked) for view, asked in asked if asked is not None]
         return [view for view, _ in sorted(known, key=lambda each: (-each[1].priority, each[1].at))]
 
-    async def of(self, request: str) -> list[PoolRun]:
+    async def of(self, request: str) -> list[LeaderlessRun]:
         """The view of one request, if it belongs to a pool; of all open requests if `request` is empty."""
         if not request:
             return await self.open()
@@ -143,7 +143,7 @@ class PoolRequests:
             view = await self.view(request)
             is_held = any(holder.node != own for holder in view.holders.values())
             if is_held or view.is_due(self.clock.now()):
-                await self.decide(request, PoolRun.reap)
+                await self.decide(request, LeaderlessRun.reap)
 
     async def take_letters(self, *requests: str) -> None:
         """Apply the mail for these requests, as a leader would."""
@@ -154,7 +154,10 @@ class PoolRequests:
                 await self.decide(letter.stream, taking(letter, event))
 
     def _decided(
-        self, ledger: PoolRun, act: Callable[[PoolRun, DecisionTime], Decision], tail: Tail
+        self,
+        ledger: LeaderlessRun,
+        act: Callable[[LeaderlessRun, DecisionTime], Decision],
+        tail: Tail,
     ) -> Decision:
         last_at = ledger.schedule.last_at
         now = self.clock.now()
@@ -168,12 +171,12 @@ class PoolRequests:
             ledger.void()
             raise
 
-    async def _ledger(self, request: str) -> PoolRun:
+    async def _ledger(self, request: str) -> LeaderlessRun:
         known = self._deciding.get(checks.name(request, "request_id"))
         if known is not None and not known.is_void:
             return known
         # Read here, not in the transaction: a long history would block all other writers.
-        fresh = PoolRun(request)
+        fresh = LeaderlessRun(request)
         async for entry in self.journal.read(request):
             fresh.read(entry)
         fresh.stops.clear()
@@ -184,7 +187,7 @@ class PoolRequests:
             _trim(self._deciding)
         return self._deciding[request]
 
-    def _check_pooled(self, ledger: PoolRun) -> None:
+    def _check_pooled(self, ledger: LeaderlessRun) -> None:
         if not ledger.is_pooled:
             self._led.add(ledger.request)
             raise _Led(
@@ -192,7 +195,7 @@ class PoolRequests:
                 "the pool can read it, but only the supervisor can change it"
             )
 
-    def _stop_attempts(self, ledger: PoolRun) -> None:
+    def _stop_attempts(self, ledger: LeaderlessRun) -> None:
         while ledger.stops:
             task, attempt, reason = ledger.stops.popleft()
             for engine in self.engines:
@@ -203,26 +206,26 @@ class _Led(UsageError):
     """The run belongs to a supervisor, not to a pool."""
 
 
-def taking(letter: Mail, event: Event | None) -> Callable[[PoolRun, DecisionTime], Decision]:
+def taking(letter: Mail, event: Event | None) -> Callable[[LeaderlessRun, DecisionTime], Decision]:
     """A decision that takes mail and applies its event; None: the mail has no event for a pool."""
 
-    def take(ledger: PoolRun, moment: DecisionTime) -> Decision:
+    def take(ledger: LeaderlessRun, moment: DecisionTime) -> Decision:
         moment.take(letter.id)
         return Decision([]) if event is None else telling(event)(ledger, moment)
 
     return take
 
 
-def telling(event: Event) -> Callable[[PoolRun, DecisionTime], Decision]:
+def telling(event: Event) -> Callable[[LeaderlessRun, DecisionTime], Decision]:
     """A decision that applies an event, if it changes anything."""
 
-    def tell(ledger: PoolRun, moment: DecisionTime) -> Decision:
+    def tell(ledger: LeaderlessRun, moment: DecisionTime) -> Decision:
         return Decision(ledger.write(replace(event, at=moment.at), moment.node))
 
     return tell
 
 
-def _trim(ledgers: dict[str, PoolRun]) -> None:
+def _trim(ledgers: dict[str, LeaderlessRun]) -> None:
     """Drop the oldest ended requests from a cache, beyond `KEPT`."""
     ended = [name for name, ledger in ledgers.items() if ledger.is_ended]
     for name in ended[: max(0, len(ended) - KEPT)]:

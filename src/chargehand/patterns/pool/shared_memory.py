@@ -25,11 +25,11 @@ from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
 from chargehand.patterns.pool.attempt import Execution
+from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.patterns.pool.plain_dicts import InsightWriting, block_of, insight_of
-from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.board import Board
-from chargehand.roles.run_history import ALL_RUNS
+from chargehand.roles.history_notes import ALL_RUNS
 from chargehand.supervisor import Supervisor
 
 #: a limit that never applies
@@ -221,7 +221,7 @@ class SharedMemoryPool:
         if isinstance(outcome, Done):
             outcome = Done(await store_value(outcome.value, self.journal.blobs))
 
-        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+        def act(ledger: LeaderlessRun, moment: DecisionTime) -> Decision:
             move = ledger.settle(written.task, written.author, outcome, moment)
             first = ledger.seq - len(move.events) + 1
             ids[:] = [

@@ -15,9 +15,9 @@ from chargehand.facts.plan import Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Key
 from chargehand.patterns.pool import plain_dicts
-from chargehand.patterns.pool.answer import answer_form
+from chargehand.patterns.pool.answer_composition import answer_form
+from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
-from chargehand.patterns.pool.pool_run import Decision, DecisionTime, PoolRun
 from chargehand.patterns.pool.request_division import (
     Available,
     DelegatedTask,
@@ -123,7 +123,7 @@ class SupervisorAgent:
         request, name = plain_dicts.named_in(task)
         worker = checks.name(new_worker, "new_worker")
 
-        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+        def act(ledger: LeaderlessRun, moment: DecisionTime) -> Decision:
             return ledger.reassign(name, worker, moment)
 
         await self.pool.requests.decide(request, act)
@@ -231,7 +231,7 @@ class SupervisorAgent:
 
     # implementation
 
-    async def _looked_after(self, request: str) -> PoolRun:
+    async def _looked_after(self, request: str) -> LeaderlessRun:
         """The current state of a request, after applying everything that is due."""
         await self.pool.requests.look_after(request)
         return await self.pool.requests.view(request)
@@ -242,7 +242,7 @@ class SupervisorAgent:
             return []
         removed: list[str] = []
 
-        def act(ledger: PoolRun, moment: DecisionTime) -> Decision:
+        def act(ledger: LeaderlessRun, moment: DecisionTime) -> Decision:
             others = [task for task in conflict["tasks"] if task != conflict["kept_task"]]
             removed[:] = [task for task in others if not ledger.node(task).state.is_settled]
             amended = PlanAmended(

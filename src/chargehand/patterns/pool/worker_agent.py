@@ -22,10 +22,10 @@ from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
 from chargehand.journal.base import load_value
 from chargehand.patterns.pool.attempt import Execution, PoolAttemptEnded
-from chargehand.patterns.pool.memory_tools import MemoryWorker, MockedWorker
+from chargehand.patterns.pool.leaderless_run import LeaderlessRun
+from chargehand.patterns.pool.memory_worker import MemoryWorker, MockedWorker
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.plain_dicts import named_in, question_form, task_form, tasks_in
-from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker
@@ -200,7 +200,7 @@ class WorkerAgent:
                 await asyncio.wait_for(signal.wait(since=known), patience)
         return False
 
-    async def _views(self, request_id: str) -> list[PoolRun]:
+    async def _views(self, request_id: str) -> list[LeaderlessRun]:
         requests = self.pool.requests
         return [await requests.view(request_id)] if request_id else await requests.open()
 

@@ -16,9 +16,9 @@ from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
 from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
+from chargehand.patterns.pool.leaderless_run import LeaderlessRun
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.plain_dicts import has_failed, questions_in
-from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.patterns.pool.request_division import checked_number
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.supervisor_agent import SupervisorAgent
@@ -211,7 +211,7 @@ class _Crew:
             place = self._names.index(worker) + 1
             self._supervisor.reassign_task(result, self._names[place % len(self._names)])
 
-    async def _view(self, request_id: str) -> PoolRun:
+    async def _view(self, request_id: str) -> LeaderlessRun:
         return await self._pool.requests.view(request_id)
 
     def _told(self, request_id: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from chargehand.tools.mcp.server_settings import (
     ServerSettings,
     ServerTimeouts,
 )
-from chargehand.tools.reachable_data import FreshMaterial, Material, ResourceEntry
+from chargehand.tools.reachable_names import FreshMaterial, Material, ResourceEntry
 
 if TYPE_CHECKING:
     from chargehand.tools.mcp.connection import ServerConnection

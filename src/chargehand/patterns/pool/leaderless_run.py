@@ -70,7 +70,7 @@ class Decision(Struct, frozen=True):
     refusal: UsageError | None = None
 
 
-class PoolRun:
+class LeaderlessRun:
     """The state of a request after its first `seq` events. Reads no clock and does no I/O."""
 
     def __init__(self, request: str) -> None:
@@ -115,7 +115,7 @@ class PoolRun:
     # reading events
 
     @classmethod
-    def begun(cls, request: str, events: Sequence[Event]) -> "PoolRun":
+    def begun(cls, request: str, events: Sequence[Event]) -> "LeaderlessRun":
         """A new request, of which exactly these events were just stored."""
         ledger = cls(request)
         for event in events:

@@ -18,8 +18,8 @@ from chargehand.facts.outcome import Done, Outcome
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs, load_value
+from chargehand.patterns.pool.leaderless_run import LeaderlessRun
 from chargehand.patterns.pool.plain_dicts import KEPT, has_failed
-from chargehand.patterns.pool.pool_run import PoolRun
 from chargehand.patterns.pool.request_division import is_by_rule
 from chargehand.patterns.pool.shared_memory import EVERYTHING, SharedMemoryPool
 from chargehand.roles.resources import Resources
@@ -34,7 +34,7 @@ IMPORTANCE = 0.8
 
 
 async def answer_form(
-    ledger: PoolRun, pool: SharedMemoryPool, resources: Resources, author: str
+    ledger: LeaderlessRun, pool: SharedMemoryPool, resources: Resources, author: str
 ) -> dict[str, Any]:
     """The answer from the results so far, as a plain dict; an answer composed by a model is stored in the pool."""
     refused = await _refused(ledger, pool)
@@ -65,7 +65,7 @@ async def answer_form(
 
 
 async def _composed(
-    ledger: PoolRun,
+    ledger: LeaderlessRun,
     pool: SharedMemoryPool,
     resources: Resources,
     author: str,
@@ -98,7 +98,7 @@ async def _composed(
 
 
 async def _compose(
-    ledger: PoolRun, pool: SharedMemoryPool, resources: Resources, done: list[str]
+    ledger: LeaderlessRun, pool: SharedMemoryPool, resources: Resources, done: list[str]
 ) -> Outcome:
     from chargehand.roles.aggregate import compose_answer
 
@@ -110,7 +110,7 @@ async def _compose(
     return await compose_answer(brief, context, resources)
 
 
-async def _refused(ledger: PoolRun, pool: SharedMemoryPool) -> dict[str, str]:
+async def _refused(ledger: LeaderlessRun, pool: SharedMemoryPool) -> dict[str, str]:
     """Results that lost a conflict that was resolved, each with the reason."""
     tags = ("conflict", ConflictKind.CONTRADICTION.value, ledger.request)
     query = NoteQuery(tags=tags, match=Match.ALL, segments=(Segment.CONFLICTS,), limit=EVERYTHING)
@@ -129,7 +129,7 @@ async def _refused(ledger: PoolRun, pool: SharedMemoryPool) -> dict[str, str]:
     return refused
 
 
-async def _outputs_of(ledger: PoolRun, blobs: Blobs) -> dict[str, Any]:
+async def _outputs_of(ledger: LeaderlessRun, blobs: Blobs) -> dict[str, Any]:
     """The output of each finished task."""
     values, loaded = ledger.live_run.results.outputs, dict[str, Value]()
     while missing := [
@@ -149,7 +149,7 @@ def _result(node: TaskNode, output: Any) -> dict[str, Any]:
     }
 
 
-def _gap(ledger: PoolRun, gap: Gap) -> dict[str, str]:
+def _gap(ledger: LeaderlessRun, gap: Gap) -> dict[str, str]:
     """A missing result, with the reason."""
     node = ledger.schedule.nodes[gap.task]
     failure = node.last_failure

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from chargehand.documents.figure_check import Figure
 from chargehand.documents.numbers_in_text import CURRENCIES, TextNumber, numbers_in, runs_in
-from chargehand.documents.sourced_figures import Figure
 
 _SQL = re.compile(r"\s*sql:", re.IGNORECASE)
 #: a path with a line, or a file name: a source, or an attempt at one

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions.run_results import StepRecord
+from chargehand.decisions.recorded_results import StepRecord
 from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import (
     AskedPerson,
@@ -47,7 +47,7 @@ from chargehand.facts.outcome import (
     tainted,
 )
 from chargehand.facts.value import Value, plain
-from chargehand.forked_copy import call_uncopied, end_copy, refuse_copy
+from chargehand.fork_guard import call_uncopied, end_copy, refuse_copy
 from chargehand.reused_threads import call_in
 
 _Said = TypeVar("_Said")

@@ -6,7 +6,7 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from chargehand.documents.sourced_figures import Figure
+from chargehand.documents.figure_check import Figure
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from chargehand.documents.cited_lines import Passage, passages_of
+from chargehand.documents.cited_passages import Passage, passages_of
 from chargehand.documents.numbers_in_text import (
     CURRENCIES,
     currencies_in,

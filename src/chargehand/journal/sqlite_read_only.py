@@ -9,9 +9,9 @@ from chargehand.facts.board import BoardEntry
 from chargehand.journal.base import PATIENCE, Entry, Head, Mail
 from chargehand.journal.blob_store import FileBlobs
 from chargehand.journal.closed_guard import Availability
-from chargehand.journal.reader import EventSource, EventWalk, Reader, all_heads, unread_mail
 from chargehand.journal.sqlite_boards import named_boards, read_board
 from chargehand.journal.sqlite_file import JournalFile
+from chargehand.journal.sqlite_reader import EventSource, EventWalk, Reader, all_heads, unread_mail
 from chargehand.journal.storage_check import real_path
 
 

@@ -19,7 +19,7 @@ from chargehand.journal.base import GENESIS, Key, Position, StoredRow, named_blo
 from chargehand.journal.hash_chain import Draft, chain_hash, header, header_start
 from chargehand.journal.sql_queries import load
 from chargehand.journal.sqlite_boards import facet_number
-from chargehand.journal.sqlite_group_commit import HeadRow, advance
+from chargehand.journal.sqlite_transaction import HeadRow, advance
 
 if TYPE_CHECKING:
     from asyncpg import Connection
