@@ -36,6 +36,7 @@ ChargehandError
 │   ├── ModelDenied             no key, or a wrong one
 │   │   └── ModelForbidden        a key that may not use this model
 │   ├── ModelRefused            the provider rejects the request
+│   │   └── ModelUnknown          it has no such model
 │   ├── ModelGarbled            the answer cannot be read
 │   ├── InvalidModelReply       a model of one's own returned something else than a reply
 │   └── RealModelForbidden      a test was about to call a real model
@@ -413,6 +414,10 @@ class ModelRefused(ModelError):
 
     kind = "logic"
     is_final = True
+
+
+class ModelUnknown(ModelRefused):
+    """The provider has no model of this name, or no longer; or the base URL is wrong (404)."""
 
 
 class ModelGarbled(ModelError):

@@ -102,6 +102,72 @@ async def test_the_same_call_once_more_is_another_question() -> None:
     assert len({each.id for each in asked}) == 2
 
 
+def last_output(model: ch.ScriptedModel) -> str:
+    """What the model was told last of a tool."""
+    (part,) = model.requests[-1].turns[-1].parts
+    assert isinstance(part, ToolOutput)
+    return part.text
+
+
+@pytest.mark.parametrize("words", ["approve with", "Approve with", " APPROVE WITH "])
+async def test_the_model_is_told_that_a_person_changed_its_call(words: str) -> None:
+    """Otherwise it goes on from what it asked for, and its answer names what never happened."""
+    model = ch.ScriptedModel([call("look", word="moon"), "I looked."])
+    boss = ch.Supervisor([ch.Worker("mind", "Thinks", tools=[look], model=model)])
+    await answered(boss, f'{words}: {{"word": "tide"}}')
+    assert RAN == ["tide"]
+    assert last_output(model).splitlines() == [
+        'A person changed this call. It was made with these arguments instead: {"word":"tide"}',
+        "tide was found",
+    ]
+
+
+async def test_the_model_is_told_of_no_change_where_the_arguments_are_the_same() -> None:
+    model = ch.ScriptedModel([call("look", word="moon"), "I looked."])
+    boss = ch.Supervisor([ch.Worker("mind", "Thinks", tools=[look], model=model)])
+    await answered(boss, 'approve with: { "word" : "moon" }')
+    assert last_output(model) == "moon was found"
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("it ran", "carried out. Its result is not known."),
+        ("IT RAN", "carried out. Its result is not known."),
+        ('it ran: "receipt 7"', "carried out, with this result: receipt 7"),
+        ('It ran: {"paid": true}', 'carried out, with this result: {"paid":true}'),
+    ],
+)
+async def test_the_model_is_told_what_a_person_said_of_a_call_in_doubt(
+    answer: str, told: str, tmp_path: Path
+) -> None:
+    begun, for_ever = asyncio.Event(), asyncio.Event()
+
+    @ch.tool(effect="once")
+    async def pay(amount: int) -> str:
+        """Pay somebody."""
+        begun.set()
+        await for_ever.wait()
+        return "paid"
+
+    def boss(*lines: Any) -> tuple[ch.Supervisor, ch.ScriptedModel]:
+        model = ch.ScriptedModel(lines)
+        worker = ch.Worker("mind", "Thinks", tools=[pay], model=model)
+        return ch.Supervisor([worker], journal=tmp_path / "runs.db"), model
+
+    first, _ = boss(call("pay", amount=5))
+    async with first:
+        run = await first.submit(make_plan(make_task("t", "mind")))
+        await begun.wait()
+        await first.stop(grace=0)
+    second, model = boss("It is done.")
+    waiting = await second.resume(run.id, on_question="return")
+    (question,) = waiting.questions
+    await second.answer(question.id, answer)
+    assert (await second.resume(run.id)).status == "succeeded"
+    assert last_output(model) == f"A person says that this call was {told}"
+
+
 # Two people, one question
 
 

@@ -300,3 +300,26 @@ def test_the_caps_of_a_task_hold_over_runs_below_and_hedges(how: str) -> None:
         return
     assert 0 < len(model.requests) <= 4
     assert "over budget: TaskLimits(calls=4) of t" in str(result.tasks["t"].error or result.answer)
+
+
+@pytest.mark.parametrize(
+    ("report", "level", "words"),
+    [
+        ((100, 90_000, 0, 0), "WARNING", "tokens_out=90000 most_out=4096"),
+        (None, "INFO", "tokens_in=0 tokens_out=0"),
+        ((0, 5, 0, 0), "WARNING", "tokens_in=0 tokens_out=5"),
+    ],
+)
+async def test_usage_that_is_not_counted_as_reported_is_said_once(
+    report: Any, level: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody would learn otherwise that a provider bills more than the budget holds."""
+    caplog.set_level("INFO", "chargehand")
+    model = ch.ScriptedModel([answers([report] * 3)] * 3, name="openai:own")
+    boss = ch.Supervisor([ch.Worker("ada", "Answers", model=model)])
+    result = await boss.run(make_plan(*(make_task(f"t{n}", "ada") for n in range(3))))
+    assert result.status == "succeeded"
+    said = [each for each in caplog.records if "usage_not_counted" in each.getMessage()]
+    assert [each.levelname for each in said] == [level]
+    assert words in said[0].getMessage()
+    assert ("may bill more" in said[0].getMessage()) == (report == (100, 90_000, 0, 0))

@@ -32,6 +32,15 @@ def test_j11_an_llm_worker_takes_over_from_one_that_failed(first: list[object]) 
     assert (result.status, result.output, mismatches(result)) == ("succeeded", "Four.", [])
 
 
+def test_the_next_model_of_a_chain_is_asked_if_the_provider_no_longer_has_the_first() -> None:
+    gone = ch.ScriptedModel([ch.errors.ModelUnknown("no such model")] * 3, name="scripted:gone")
+    spare = ch.ScriptedModel(["Four."], name="scripted:spare")
+    boss = ch.Supervisor([ch.Worker("ada", "Answers sums", model=[gone, spare])])
+    result = boss.run_sync(plan(worker="ada"))
+    assert (result.status, result.output) == ("succeeded", "Four.")
+    assert (len(gone.requests), len(spare.requests)) == (1, 1)
+
+
 def test_j11_what_was_done_to_the_outside_world_is_not_done_again_by_the_next_worker() -> None:
     """Keys of effects are the same whoever does them; the second worker gets the recorded result."""
     keys: list[str] = []

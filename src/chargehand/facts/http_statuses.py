@@ -6,6 +6,8 @@ TOO_SLOW = frozenset({408, 504, 524})
 #: rate limited, too early, overloaded
 BUSY = frozenset({425, 429, 529})
 DENIED = frozenset({401, 403, 407})
+#: no such model, or no longer
+GONE = frozenset({404, 410})
 #: the account has no credit left
 UNPAID = HTTPStatus.PAYMENT_REQUIRED
 

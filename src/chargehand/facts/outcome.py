@@ -142,6 +142,9 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
 
     def as_spelled(self, text: str) -> str:
         """The choice that this text means, as the question spells it; any other text is returned unchanged."""
+        head, colon, rest = text.partition(":")
+        if self.telling and colon and head.strip().casefold() == self.telling.casefold():
+            return f"{self.telling}:{rest}"
         meant = [each for each in self.choices if each.casefold() == text.strip().casefold()]
         return meant[0] if len(meant) == 1 else text
 

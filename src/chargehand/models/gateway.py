@@ -48,7 +48,13 @@ Hear: TypeAlias = Callable[[str | None], None]
 """Hears the text of a reply piece by piece; None: the reply broke off and begins anew."""
 
 FAILED = (errors.ModelUnreachable, errors.ModelTooSlow, errors.ModelGarbled)
-PASSED_OVER = (*FAILED, errors.ModelBusy, errors.ModelDenied, errors.ModelExhausted)
+PASSED_OVER = (
+    *FAILED,
+    errors.ModelBusy,
+    errors.ModelDenied,
+    errors.ModelExhausted,
+    errors.ModelUnknown,
+)
 #: of one request that fails while others are served, or before anybody was
 TRIES = 3
 #: seconds before the second try; doubled from then on

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from chargehand import errors
-from chargehand.facts.http_statuses import BUSY, DENIED, TOO_SLOW, UNPAID
+from chargehand.facts.http_statuses import BUSY, DENIED, GONE, TOO_SLOW, UNPAID
 from chargehand.facts.outcome import wait_asked_by
 from chargehand.models.connection_settings import Access
 
@@ -99,7 +99,7 @@ PERMANENT = (
         ),
     ),
     _Permanent(
-        errors.ModelRefused,
+        errors.ModelUnknown,
         "check the model's name",
         frozenset({"DeploymentNotFound", "model_not_found", "not_found_error"}),
         re.compile(
@@ -207,8 +207,8 @@ def _meaning(complaint: Complaint, access: Access) -> tuple[type[errors.ModelErr
         )
     if 300 <= status < 400:
         return errors.ModelRefused, f"it lies elsewhere; check the base URL {access.shown_url}"
-    if status in (404, 405, 410):
-        return errors.ModelRefused, (
+    if status in GONE or status == 405:
+        return errors.ModelUnknown if status in GONE else errors.ModelRefused, (
             f"check the model's name, and the base URL {access.shown_url} "
             "(most end in a version, such as /v1)"
         )

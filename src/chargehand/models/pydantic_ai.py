@@ -26,7 +26,7 @@ from pydantic_ai.settings import ModelSettings as TheirSettings
 from pydantic_ai.tools import ToolDefinition
 
 from chargehand import errors
-from chargehand.facts.http_statuses import BUSY, DENIED, TOO_SLOW
+from chargehand.facts.http_statuses import BUSY, DENIED, GONE, TOO_SLOW
 from chargehand.facts.outcome import Usage
 from chargehand.models import base
 from chargehand.models.call_ban import refuse_if_forbidden
@@ -315,6 +315,7 @@ def _by_status(status: int) -> type[errors.ModelError]:
         (status in DENIED, errors.ModelDenied),
         (status in TOO_SLOW, errors.ModelTooSlow),
         (status >= 500, errors.ModelUnreachable),
+        (status in GONE, errors.ModelUnknown),
     )
     return next((kind for applies, kind in kinds if applies), errors.ModelRefused)
 

@@ -3,6 +3,7 @@
 Models and tools are imported when first asked for: a run of plain functions needs neither.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from chargehand.models.provider_queue import ProviderLoad
     from chargehand.notify.run_notices import RunNotices
     from chargehand.tools.redaction import Redactor
+
+log = logging.getLogger("chargehand")
 
 ModelChoice: TypeAlias = "str | Model | Sequence[str | Model]"
 """A model by name or as an object; several are a chain: the next is asked when one cannot be had."""
@@ -59,6 +62,8 @@ class Resources:
         self.stand_in: Callable[[str | Model], Model] | None = None
         #: how people are told that they are needed, beside whoever looks
         self.notices: RunNotices | None = None
+        #: models whose reported usage was not believed, which is said once of each
+        self._unbelieved: set[str] = set()
 
     def below(self, above: "Resources") -> "Resources":
         """This resources as it is below another: what it lacks is that one's, and the limits are shared."""
@@ -164,7 +169,10 @@ class Resources:
 
         usage, has_parts = call.reply.usage, bool(call.reply.parts)
         bound = Usage(tokens_in=MOST_TOLD, tokens_out=max(request.settings.max_tokens, 16))
-        is_told = not call.doubtful and is_plausible(usage, bound, has_parts=has_parts)
+        is_believed = is_plausible(usage, bound, has_parts=has_parts)
+        if not is_believed:
+            self._say_unbelieved(call.model, usage, bound)
+        is_told = not call.doubtful and is_believed
         if is_told and not brief.is_capped:  # what was sent need not be measured then
             return replace(usage, calls=1, money=max(price_of(call.model, usage) or 0.0, 0.0))
         most = self.worst(models, request)
@@ -172,6 +180,21 @@ class Resources:
         for _ in range(call.doubtful):
             usage += most
         return usage
+
+    def _say_unbelieved(self, model: str, reported: Usage, bound: Usage) -> None:
+        """Say, once for each model, that its calls count as the most that they can cost."""
+        if model in self._unbelieved:
+            return
+        self._unbelieved.add(model)
+        is_silent = not (reported.tokens_in or reported.tokens_out)
+        is_beyond = reported.tokens_out > bound.tokens_out
+        log.log(
+            logging.INFO if is_silent else logging.WARNING,
+            "usage_not_counted model=%s tokens_in=%d tokens_out=%d most_out=%d; each such call counts as the "
+            "most that it can cost%s",
+            *(model, reported.tokens_in, reported.tokens_out, bound.tokens_out),
+            ". The provider may bill more than the budget allows" if is_beyond else "",
+        )
 
     def worst(self, models: "Sequence[Model]", request: "ModelRequest") -> Usage:
         """The most that this call can cost, whichever of the models takes it. A bound, no estimate.

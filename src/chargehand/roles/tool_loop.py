@@ -105,6 +105,8 @@ class ToolLoop:
         self._same_failures: dict[str, int] = {}
         #: by digest of the call: how often a person was to be asked about it
         self._approvals: dict[str, int] = {}
+        #: by call: the arguments that a person has put in place of the model's
+        self._edits: dict[base.ToolCall, str] = {}
         #: what a person did not allow, in words
         self._rejected: dict[str, None] = {}
         #: by its inputs or the request
@@ -227,7 +229,8 @@ class ToolLoop:
         outputs = (
             [await self._use(calls[0])] if len(calls) == 1 else await self._use_all(calls, keys)
         )
-        self._add(base.Turn(base.Role.TOOL, tuple(outputs)))
+        told = [self._with_edit(call, each) for call, each in zip(calls, outputs, strict=True)]
+        self._add(base.Turn(base.Role.TOOL, tuple(told)))
         for call, output in zip(calls, outputs, strict=True):
             if self._rules.ends(call.name) and not output.is_error:
                 return Done(Value.of(output.text), gaps=tuple(self._rejected))
@@ -322,7 +325,7 @@ class ToolLoop:
         self._heard[f"tool:{tool.name}"] = tool.server
         output = done.value.read()
         if not isinstance(output, dict) or "text" not in output:
-            output = {"text": str(output)}  # what a person said of a step in doubt
+            output = {"text": _in_doubt_words(output)}
         told = base.ToolOutput(call.id, call.name, output["text"], bool(output.get("is_error")))
         if told.is_error:
             return self._failing(told, output.get("kind", ErrorClass.LOGIC))
@@ -330,6 +333,14 @@ class ToolLoop:
         self._trouble.pop(call.name, None)
         self._same_failures.pop(call.name, None)
         return told
+
+    def _with_edit(self, call: base.ToolCall, output: base.ToolOutput) -> base.ToolOutput:
+        """What the model is told: its own turn still has the arguments that it wrote."""
+        edit = self._edits.get(call)
+        if edit is None:
+            return output
+        words = f"A person changed this call. It was made with these arguments instead: {edit}"
+        return replace(output, text=f"{words}\n{output.text}")
 
     def _failed_before(self, name: str, identity: object) -> Done | None:
         """The same call of the attempt before, if it was refused for what it says: it would be again."""
@@ -458,6 +469,8 @@ class ToolLoop:
         verdict = self._judged(tool, edited)
         if verdict.ruling is Ruling.DENIED:
             raise _denied(verdict)  # what nobody may do, nobody may approve
+        if _canonical_arguments(edited) != arguments:
+            self._edits[call] = edited
         return edited
 
     def _unasked(self, tool: Tool, verdict: Verdict) -> ToolError:
@@ -564,6 +577,14 @@ def _failed(error: str, message: str) -> Failed:
 
 def _denied(verdict: Verdict) -> ToolError:
     return ToolError(f"not allowed: {verdict.why}", kind="denied")
+
+
+def _in_doubt_words(said: object) -> str:
+    """What a model is told of a call whose end only a person knows, who said this of its result."""
+    if said is None:
+        return "A person says that this call was carried out. Its result is not known."
+    result = said if isinstance(said, str) else canonical(said).decode()
+    return f"A person says that this call was carried out, with this result: {result}"
 
 
 def _refused(call: base.ToolCall, why: str) -> base.ToolOutput:
