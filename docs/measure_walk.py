@@ -22,6 +22,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -151,15 +152,22 @@ def one(name: str, durable: str, constructing: str) -> None:
 
 def section(run: Walk, pool: Walk) -> str:
     """The walk as it stands in docs/design.md."""
+    counted = "files of this list. They form {edges} pairs of a calling file and a called file."
+    first = (
+        "`Supervisor.run(plan)` on a durable journal, including the trace of its result, executes code in the "
+        f"{len(run.files)} {counted.format(edges=run.edges)}"
+    )
+    second = (
+        "`delegate` and `execute_task` of a [pool](pool.md) execute code in the "
+        f"{len(pool.files)} {counted.format(edges=pool.edges)}"
+    )
     lines = [
         BEGIN,
-        f"`Supervisor.run(plan)` on a durable journal, including the trace of its result, executes code in "
-        f"{len(run.files)} files, with calls in {run.edges} pairs of (calling file, called file):",
+        textwrap.fill(first, 140),
         "",
         *(f"{n}. `{file}`: `{name}`" for n, (file, name) in enumerate(run.files.items(), 1)),
         "",
-        f"`delegate` and `execute_task` of a [pool](pool.md) execute code in {len(pool.files)} files, with calls in "
-        f"{pool.edges} such pairs:",
+        textwrap.fill(second, 140),
         "",
         *(f"{n}. `{file}`: `{name}`" for n, (file, name) in enumerate(pool.files.items(), 1)),
         END,

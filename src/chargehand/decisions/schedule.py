@@ -149,8 +149,8 @@ TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
         f"{_CANCELLED}; or it is a hedge or an `@refine` task that is no longer needed"
     ),
     (_S.RUNNING, _S.RETRYING): (
-        "the attempt failed, was lost, preempted or parked; or chargehand stopped it because the deadline has passed, "
-        "the run was stopped or the plan was changed (the task then fails or is cancelled at once)"
+        "the attempt failed, or was lost, preempted or parked; or chargehand stopped the attempt. In the last case, the "
+        "task goes on at once, to `cancelled` or `failed`"
     ),
     (_S.RUNNING, _S.ASKING): "the attempt asks a person",
     (_S.RUNNING, _S.DONE): "the attempt returned a result",
@@ -158,9 +158,10 @@ TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
     (_S.RETRYING, _S.READY): "the wait is over, and it is tried again",
     (_S.RETRYING, _S.ASKING): "a person is asked what to do about the failure",
     (_S.RETRYING, _S.FAILED): (
-        "its failure policy allows no further try, or its deadline has passed"
+        "its failure policy allows no further try, its deadline has passed, or its attempt was stopped because the run "
+        "was stopped"
     ),
-    (_S.RETRYING, _S.SKIPPED): "the run was stopped",
+    (_S.RETRYING, _S.SKIPPED): "the run was stopped during the wait",
     (_S.RETRYING, _S.CANCELLED): _CANCELLED,
     (_S.ASKING, _S.READY): (
         "the question was answered; or, in a pool, it was given to another worker"

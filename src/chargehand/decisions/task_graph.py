@@ -25,13 +25,13 @@ class TaskState(StrEnum):
     # skipped, `TaskNode.cause` and `TaskNode.why` say why.
 
     WAITING = "waiting"  #: a task that it needs has not ended yet
-    READY = "ready"  #: its needs are met; it waits for a slot
+    READY = "ready"  #: its needs are met; it is waiting for a slot
     RUNNING = "running"  #: an attempt at it is in progress
-    RETRYING = "retrying"  #: its last attempt has ended without a result; waits for the next; holds no slot
-    ASKING = "asking"  #: waits for the answer of a person; holds no slot
-    DONE = "done"  #: has a result
-    FAILED = "failed"  #: has failed for good and will not be retried
-    SKIPPED = "skipped"  #: will not run: a task that it needs failed or was skipped, or the run was stopped
+    RETRYING = "retrying"  #: its last attempt ended without a result; it is waiting for the next one and holds no slot
+    ASKING = "asking"  #: it is waiting for a person's answer and holds no slot
+    DONE = "done"  #: it has a result
+    FAILED = "failed"  #: it has failed for good and will not be retried
+    SKIPPED = "skipped"  #: it will not run: a task that it needs failed or was skipped, or the run was stopped
     CANCELLED = "cancelled"  #: the run was cancelled, or the task was removed from the plan
 
     #: whether this can no longer change
