@@ -413,7 +413,9 @@ async def test_a_note_reaches_the_plan_and_the_answer(where: str, tmp_path: Path
         run = await boss.submit("How high is the tower of Lyon?", approach="whole")
         await begun.wait()
         whose = boss if where == "here" else outside
-        await whose.steer(run.id, "Tell me of the Danube, in miles", key="k")
+        note = "Tell me of the Danube, in miles"
+        # The same note under the same key is one note, wherever the run is led.
+        await asyncio.gather(*(whose.steer(run.id, note, key="k") for _ in range(2)))
         result = await run.wait()
         with pytest.raises(RunEnded):
             await run.steer("too late")

@@ -403,7 +403,7 @@ class RunControl:
         if (ours := await self._requests_of(run_id)) is not None:
             ours.refuse_unkept(steered)
         letter = steer_mail(run_id, steered.by, note, key)
-        if not await self._tell(run_id, steered, letter, is_confirmed=True):
+        if not await self._tell(run_id, steered, letter, is_confirmed=True, is_keyed=bool(key)):
             schedule = (await self.live_run(run_id)).schedule
             asked = schedule.requested
             # A run that has a model all the same is refused for what has happened to it meanwhile.
@@ -458,17 +458,26 @@ class RunControl:
         return self._runtimes.leading(run_id)
 
     async def _tell(
-        self, run_id: str, event: Event, letter: Mail, *, is_confirmed: bool = False
+        self,
+        run_id: str,
+        event: Event,
+        letter: Mail,
+        *,
+        is_confirmed: bool = False,
+        is_keyed: bool = False,
     ) -> bool:
         """Have this happen to a run: here if it is led here, else by mail. False if it was refused.
 
         What was posted is only known to be refused if it `is_confirmed`, which may wait for its leader.
+        What `is_keyed` is posted wherever the run is led: the journal knows the keys of letters.
         """
         runtime = await self._leading(run_id)
-        if runtime is not None:
+        if runtime is not None and not is_keyed:
             return await runtime.command(run_id, event) is not None
         if (await self.live_run(run_id)).schedule.status is None:
             await self._journal.mail.post(letter)
+            if runtime is not None:
+                await runtime.open_letters(run_id)
             return not is_confirmed or await self._is_accepted(run_id, event, letter)
         return True
 

@@ -1,6 +1,7 @@
 """The whole pool in one call: divides a request, runs workers in threads, combines the results."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -155,7 +156,7 @@ class _Crew:
         timeout: timedelta | None,
     ) -> dict[str, Any]:
         made = self._supervisor.delegate(request, self._names, num_tasks, tasks=tasks)
-        request_id, every = made[0]["request_id"], max(1, len(made) // TELLINGS)
+        request_id, every = made[0]["request_id"], math.ceil(len(made) / TELLINGS)
         ends_at = None if timeout is None else time.monotonic() + timeout.total_seconds()
         # Repeat if there is new work for a worker whose thread has already ended.
         while self._worked(request_id, listener, every, ends_at) and not self._errors:
