@@ -13,8 +13,17 @@ SHORTEST_SECRET = 6
 
 _WRAPPINGS = ("\\r", "\\n", "\r", "\n", " ", "\t")
 _WRAPPED = "(?:" + "|".join(map(re.escape, _WRAPPINGS)) + ")*"
-#: an incomplete escape sequence at the end of a piece of text
-_HALF_ESCAPE = r"(?:(?:%[0-9a-fA-F]{0,4})+|(?:\\+[ux]?[0-9a-fA-F]{0,4})+|&#?[0-9a-zA-Z]{0,9})?"
+# Texts come from tools and models, so every pattern must take linear time on any text. A run of backslashes is
+# therefore matched from its first one only, and never in part.
+_FIRST_SLASHES, _SLASHES = r"(?<!\\)\\++", r"\\++"
+#: after backslashes of the secret itself, whose pattern has taken all there are
+_SLASHES_TAKEN = r"\\*+"
+#: an incomplete escape sequence at the end of a piece of text, of one character at most
+_HALF_ESCAPE = (
+    r"(?:(?:%[0-9a-fA-F]{0,4}){1,4}+"
+    rf"|{_FIRST_SLASHES}[ux]?[0-9a-fA-F]{{0,4}}(?:{_SLASHES}u?[0-9a-fA-F]{{0,4}})?"
+    r"|&#?[0-9a-zA-Z]{0,9})?"
+)
 #: characters of a secret that do not occur by chance: text that contains them is held back
 _TELLING = 12
 _NORMAL = (
@@ -40,9 +49,9 @@ class Redactor:
     def __init__(self, secrets: Mapping[str, str] | None = None) -> None:
         self._secrets = dict(secrets or {})
         longest_first = sorted(self._secrets.items(), key=lambda item: -len(item[1]))
-        self._traces = [_Trace(name, value) for name, value in longest_first]
+        self._traces = [_Trace(name, _bare(value)) for name, value in longest_first]
         #: one secret contains another: only the text that follows shows which of the two it is
-        values = self._secrets.values()
+        values = set(map(_bare, self._secrets.values()))
         self._is_nested = any(a != b and a in b for a in values for b in values)
         self._is_numeric = any(_looks_numeric(value) for value in self._secrets.values())
 
@@ -127,6 +136,12 @@ class RedactedStream:
         return self._redactor.text(held)
 
 
+def _bare(secret: str) -> str:
+    """The secret without white space around it, such as the newline at the end of a file: tools strip it."""
+    bare = secret.strip()
+    return bare if len(bare) >= SHORTEST_SECRET else secret
+
+
 class _Trace:
     """Finds and replaces one secret in all its forms."""
 
@@ -141,14 +156,14 @@ class _Trace:
         self._hex = value.encode().hex()
         self._cores = _base64_cores(value.encode())
         self._escapes = set("%\\&") | ({"+"} if " " in value else set())
-        self._escaped = re.compile("".join(map(_any_form, value)))
+        self._escaped = re.compile("".join(_any_forms(value)))
         self._encoded = re.compile("|".join(map(_core_pattern, self._cores)))
 
     @cached_property
     def _begun(self) -> re.Pattern[str]:
         """Matches the first characters of the secret in any form; at the end of a text, fewer are enough."""
         forms = [
-            list(map(_any_form, self._value[:_TELLING])),
+            _any_forms(self._value[:_TELLING]),
             [f"(?i:{digit})" for digit in self._hex[:_TELLING]],
             *([f"{_spelt(c)}{_WRAPPED}" for c in core[:_TELLING]] for core in self._cores),
         ]
@@ -157,9 +172,11 @@ class _Trace:
         return re.compile(f"(?:{whole})|(?:{parts})?{_HALF_ESCAPE}\\Z")
 
     def begun_at(self, text: str, margin: int) -> int:
-        # A secret that began before the margin would be complete.
-        found = self._begun.search(text, max(0, len(text) - margin))
-        return len(text) if found is None else found.start()
+        # A secret that began before the margin would be complete. A slice, so that a run of backslashes may
+        # begin at its start.
+        start = max(0, len(text) - margin)
+        found = self._begun.search(text[start:])
+        return len(text) if found is None else start + found.start()
 
     def removed_from(self, text: str) -> str:
         if self._value in text:
@@ -180,7 +197,23 @@ class _Trace:
         return any(core in plain for core in self._cores)
 
 
-def _any_form(character: str) -> str:
+def _any_forms(value: str) -> list[str]:
+    """Patterns for the characters of a secret. Its backslashes in a row have one, for a row of any length."""
+    forms: list[str] = []
+    slashes = _FIRST_SLASHES
+    for characters in re.findall(r"\\+|[^\\]", value):
+        if characters.startswith("\\"):
+            forms.append(
+                rf"(?:{slashes}(?:u005[cC]|x5[cC])?|%(?:25)?5[cC]|&#0*92;|&#[xX]0*5[cC];)++"
+            )
+            slashes = _SLASHES_TAKEN
+        else:
+            forms.append(_any_form(characters, slashes))
+            slashes = _SLASHES
+    return forms
+
+
+def _any_form(character: str, slashes: str) -> str:
     """A pattern for one character: plain, or escaped for a URL, for JSON and source code, or for HTML."""
     utf8 = "".join(f"%(?:25)?{_hex_pattern(f'{byte:02x}')}" for byte in character.encode())
     utf16 = character.encode("utf-16-be").hex()
@@ -189,14 +222,14 @@ def _any_form(character: str) -> str:
     forms = [
         re.escape(character),
         utf8,
-        "".join(rf"\\+u{_hex_pattern(unit)}" for unit in units),
+        slashes + _SLASHES.join(f"u{_hex_pattern(unit)}" for unit in units),
         rf"&#0*{point};",
         rf"&#[xX]0*{_hex_pattern(f'{point:x}')};",
     ]
     if point < 256:
-        forms.append(rf"\\+x{_hex_pattern(f'{point:02x}')}")
+        forms.append(rf"{slashes}x{_hex_pattern(f'{point:02x}')}")
     if character in _SHORT_ESCAPES:
-        forms.append(rf"\\+{re.escape(_SHORT_ESCAPES[character])}")
+        forms.append(rf"{slashes}{re.escape(_SHORT_ESCAPES[character])}")
     if character in _HTML:
         forms.append(f"&{_HTML[character]};")
     if character == " ":
