@@ -234,7 +234,7 @@ def _waste(attempts: Sequence[AttemptSpan]) -> Waste:
     for attempt, kept in zip(attempts, kept_steps(attempts), strict=True):
         if attempt.ending in _IN_VAIN:
             count += 1
-            time += attempt.length - kept_time(attempt, kept)
+            time += attempt.length - kept_time(kept)
             usage += _less(attempt.usage, sum((step.usage for step in kept), NO_USAGE))
     return Waste(attempts=count, time=time, usage=usage)
 

@@ -76,15 +76,9 @@ def _is_done(step: StepSpan) -> bool:
     return step.ended_at is not None and (not step.error or step.kind is StepKind.TOOL)
 
 
-def kept_time(attempt: AttemptSpan, steps: Iterable[StepSpan]) -> timedelta:
-    """How long at least one of these steps of an attempt was running."""
-    # If a person said what became of a step after the attempt ended, the time until then was no work.
-    end = attempt.ended_at
-    return covered(
-        (step.began_at, step.ended_at if end is None else min(step.ended_at, end))
-        for step in steps
-        if step.ended_at is not None
-    )
+def kept_time(steps: Iterable[StepSpan]) -> timedelta:
+    """How long at least one of these steps was running."""
+    return covered((step.began_at, step.ended_at) for step in steps if step.ended_at is not None)
 
 
 def work_of(attempts: Sequence[AttemptSpan], below: Mapping[str, timedelta]) -> timedelta:
@@ -98,7 +92,7 @@ def work_of(attempts: Sequence[AttemptSpan], below: Mapping[str, timedelta]) -> 
             work += below.get(attempt.task, attempt.service)
         elif attempt.ending and attempt.task not in below:  # its kept steps: it ended early
             waited = timedelta(seconds=sum(step.waited for step in steps))
-            work += max(kept_time(attempt, steps) - waited, timedelta(0))
+            work += max(kept_time(steps) - waited, timedelta(0))
     return work
 
 
