@@ -132,7 +132,7 @@ class HttpModel(ABC):
                 gathered = self.gathering()
                 while not gathered.is_over:
                     if (data := await events.next()) is None:
-                        raise garbled(self.access, "broke off before its end")
+                        raise events.cut_off()
                     if piece := self._read(_without_halves, gathered.take, data, events.headers):
                         yield piece
                 yield self.examined(self._read(gathered.reply), request)
