@@ -117,7 +117,11 @@ def test_a_run_that_was_returned_with_a_question_waits_for_an_answer(
     assert (
         f"no process leads the run; continue it with: chargehand resume {asking}" in answered.stderr
     )
-    assert "interrupted" in chargehand("runs", "--journal", journal).stdout
+    for name in COMMANDS:
+        shown = chargehand(*name.split(), "--journal", journal).stdout
+        assert "interrupted" not in shown, "nothing went wrong with it"
+        assert asking in shown
+        assert "answered" in shown
     assert (
         f"continue it with: chargehand resume {asking}"
         in chargehand("status", "--journal", journal).stdout

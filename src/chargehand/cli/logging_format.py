@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from chargehand.decisions.display_names import task_name
-from chargehand.presentation.plain_text import clock_words
+from chargehand.presentation.plain_text import clock_words, with_local_times
 
 #: warnings that tell of a wait in a run; the command line prints them with the time, as it does its other lines
 IN_RUN = ("model_waits", "run_waits", "mcp_waits")
@@ -34,7 +34,7 @@ def log_words(record: logging.LogRecord) -> str:
 
 
 def _run_waits(run: object, task: object, what: object, _: object, way_out: object) -> str:
-    return f"{task_name(str(task))} of {run} waits for {what}; {way_out}"
+    return f"{task_name(str(task))} of {run} waits for {with_local_times(str(what))}; {way_out}"
 
 
 def _journal_waits(path: object, seconds: float) -> str:
