@@ -143,6 +143,7 @@ class LiveScreen:
         if state is None:
             state = self._below[run] = LiveState(where)
             self._words_below[run] = ProgressLines(lambda _: None, where)
+        self._state.hear_below(run, event)
         self._hear(state, self._words_below[run], event)
 
     def catch_up(self, result: RunResult) -> None:

@@ -337,8 +337,10 @@ class LiveFrame(Struct, kw_only=True):
         if usage.money or limits.money is not None:
             parts.append(_of(money_words(usage.money), limits.money, "${:g}"))
         words = [f"spent {' · '.join(parts)}"] if parts else []
-        if self.state.busy or self.state.running:
-            words.append(f"{self.state.parallelism(self.now):.1f} tasks at once on average")
+        if self.state.speedup.has_work:
+            words.append(
+                f"{self.state.speedup.at(self.state.ended_at or self.now):.1f} tasks at once on average"
+            )
         if words:
             yield (StyledText(f"  {'  ·  '.join(words)}", "dim"),)
 
