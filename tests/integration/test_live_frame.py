@@ -20,6 +20,7 @@ from chargehand.facts.outcome import Done, ErrorClass, Failed, NeedsInput, Quest
 from chargehand.facts.value import Value
 from chargehand.presentation.live_frame import Line, LiveFrame, OpenQuestion
 from chargehand.presentation.live_state import LiveState
+from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.plain_text import cell_width, cut_to
 
 BEGAN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -484,7 +485,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_is_too_many(size: tuple[int
 def some_state(chance: random.Random) -> LiveState:
     count = chance.choice((0, 1, 12, 200))
     names = [f"t{n}" for n in range(count)]
-    state = LiveState(where=chance.choice(("", f"{HOSTILE} › ")))
+    state = LiveState(chance.choice((NestedPath(), NestedPath().down(HOSTILE, HOSTILE))))
     state.hear(requested())
     tasks = [
         ch.Task(
@@ -602,3 +603,13 @@ def test_a_run_that_is_paused_for_want_of_money_needs_a_person() -> None:
         events.QuestionAnswered(question="q", task="@budget:1", text="stop", by="", at=at(2))
     )
     assert "paused" in shown(state)[1]
+
+
+def test_tasks_of_a_nested_run_are_shown_with_the_item_that_the_run_is_for() -> None:
+    state = state_of(requested(), tasks_of("book"), started("book", worker="clerks"))
+    below = LiveState(NestedPath().down("book[18]", "clerks"))
+    for event in (requested(), tasks_of("parse"), started("parse", worker="parser")):
+        below.hear(event)
+    (row,) = [line for line in shown(state, below=[below]) if "parser" in line]
+    assert row.split()[:6] == ["◐", "clerks", "›", "parser", "book[18]", "›"]
+    assert f"{below.where}parse" == "book[18] › clerks › parse"

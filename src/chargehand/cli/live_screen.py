@@ -34,6 +34,7 @@ from chargehand.presentation.live_frame import (
     wrapped_line,
 )
 from chargehand.presentation.live_state import LiveState
+from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.plain_text import cell_width, clean, counted, cut_to, one_line
 from chargehand.presentation.progress_lines import ProgressLines, in_part_words
 from chargehand.presentation.question_words import evidence_lines
@@ -137,12 +138,12 @@ class LiveScreen:
     def hear(self, event: Event) -> None:
         self._hear(self._state, self._words, event)
 
-    def hear_below(self, where: str, run: str, event: Event) -> None:
+    def hear_below(self, where: NestedPath, run: str, event: Event) -> None:
         """Show an event of a nested run."""
         state = self._below.get(run)
         if state is None:
             state = self._below[run] = LiveState(where)
-            self._words_below[run] = ProgressLines(lambda _: None, where)
+            self._words_below[run] = ProgressLines(lambda _: None, where.whole)
         self._state.hear_below(run, event)
         self._hear(state, self._words_below[run], event)
 

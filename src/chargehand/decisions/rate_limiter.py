@@ -80,7 +80,7 @@ class Bucket:
         return self._level
 
 
-class Hold(NamedTuple):
+class ReachedLimit(NamedTuple):
     """A limit that a call waits for."""
 
     words: str
@@ -125,26 +125,28 @@ class Limiter:
             waits.append(self._tokens.wait(tokens, now))
         return max(0.0, *waits)
 
-    def hold(self, tokens: int, now: float) -> Hold:
+    def hold(self, tokens: int, now: float) -> ReachedLimit:
         """The limit that a call of about this many tokens waits for."""
         limits = ((self._requests, 1, "requests"), (self._tokens, tokens, "tokens"))
         for bucket, units, name in limits:
             if bucket is not None and bucket.wait(units, now) > 0:
                 whose = "the limit" if name not in self._stated else "the provider's limit"
                 words = f"{whose} of {_a_minute(bucket)} {name} a minute"
-                return Hold(words, is_own=name not in self._stated)
+                return ReachedLimit(words, is_own=name not in self._stated)
         if self._pace is not None and self._pace.wait(1, now) > 0:
             words = (
                 f"after a 429, calls go at the rate of recent replies: {_a_minute(self._pace)} requests a minute, "
                 "and more while they succeed"
             )
-            return Hold(words, is_own=False)
+            return ReachedLimit(words, is_own=False)
         window = max(math.floor(self.window), 1)
         at_once = f"{window} call{'s' * (window > 1)} at once"
         if window >= self._most:
-            return Hold(f"the limit of {at_once}", is_own=True)
+            return ReachedLimit(f"the limit of {at_once}", is_own=True)
         since = "" if self._is_slow_start else "after a refused call, "
-        return Hold(f"{since}no more than {at_once}, and more while they succeed", is_own=False)
+        return ReachedLimit(
+            f"{since}no more than {at_once}, and more while they succeed", is_own=False
+        )
 
     def time_for(self, calls: int) -> float:
         """Seconds that this many calls take at the known rates; 0: no rate is known."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from chargehand.decisions.circuit_breaker import Breaker, BreakerFigures, BreakerState
-from chargehand.decisions.rate_limiter import Hold, Limiter, Rates
+from chargehand.decisions.rate_limiter import ReachedLimit, Limiter, Rates
 from chargehand.errors import ModelDenied, ModelError, ModelGarbled, ModelUnreachable
 from chargehand.facts.outcome import Parked
 from chargehand.models.provider_errors import seconds_asked_by
@@ -367,7 +367,7 @@ class ProviderQueue:
             in_ = 0 if SAID < wait < math.inf else SAID
             self._saying = loop.call_later(in_, self._say_queue, hold)
 
-    def _say_queue(self, hold: Hold) -> None:
+    def _say_queue(self, hold: ReachedLimit) -> None:
         waiting = sum(not turn.done() for *_, turn, _ in self._waiting)
         if waiting:
             self._log(max(self.limiter.time_for(waiting), SAID), hold.words, is_own=hold.is_own)

@@ -18,6 +18,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Cancelled, Done, Failed, NeedsInput, Question, Usage
 from chargehand.facts.plan import Task, item_of
 from chargehand.facts.value import Value
+from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.progress_lines import ItemCount
 from chargehand.result import RunResult
 
@@ -79,9 +80,9 @@ class LiveTask(Struct, kw_only=True):
 class LiveState:
     """The state of a run, updated by `hear`."""
 
-    def __init__(self, where: str = "") -> None:
-        #: the path of the nested supervisor; empty for the run itself
-        self.where = where
+    def __init__(self, where: NestedPath | None = None) -> None:
+        #: the path of a nested run; empty for the run itself
+        self.where = where or NestedPath()
         self.run = ""
         self.request = ""
         self.limits = Limits()
