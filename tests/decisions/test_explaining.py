@@ -68,8 +68,9 @@ def test_without_a_leader_all_that_could_go_on_waits_for_one() -> None:
     live_run, now = kernel.kernel.runs[RUN], kernel.now + timedelta(hours=1)
     waits = list(Explainer(RUN, live_run, now, is_led=False).all())
     told = {wait.task: (wait.what, wait.until_at) for wait in waits}
-    assert told["a"] == ("a process that leads its run", None)
-    assert "its provider" not in str(waits)
+    words = "a process that leads its run; it had to wait for its provider: it is down"
+    assert told["a"] == (words, None)
+    assert told["c"][0] == "d (interrupted)"
     assert "slot" not in str(waits)
 
 

@@ -171,12 +171,16 @@ class Explainer:
         unmet = _unmet(node.task, self._schedule.nodes)
         if not unmet:
             return None  # it is about to be skipped
-        state_of = self._schedule.state_of
         named = ", ".join(
-            f"{each.task.id} ({state_words(state_of(each.task.id))})" for each in unmet[:MOST_NEEDS]
+            f"{each.task.id} ({self._state_words(each.task.id)})" for each in unmet[:MOST_NEEDS]
         )
         more = f" and {len(unmet) - MOST_NEEDS} more" if len(unmet) > MOST_NEEDS else ""
         return self._wait(node, Cause.NEEDS, named + more)
+
+    def _state_words(self, task: str) -> str:
+        state = self._schedule.state_of(task)
+        is_cut_short = state is TaskState.RUNNING and not self._is_led
+        return "interrupted" if is_cut_short else state_words(state)
 
     def _items_wait(self, node: TaskNode) -> str:
         """What its first open item waits for; empty while one of its items runs."""
@@ -188,9 +192,17 @@ class Explainer:
         return "" if wait is None else f" ({wait.task} for {wait.what})"
 
     def _leader(self, node: TaskNode) -> WaitReason:
-        """Without a leader, no worker, provider or time of a next try holds the task up any more."""
-        wait = self._wait(node, Cause.PLACE, "a process that leads its run", self._schedule.last_at)
-        return replace(wait, until_at=None)
+        """Without a leader, no worker, provider or time of a next try holds the task up: it is resumed, or waits."""
+        why, cause = "", Cause.PLACE
+        if node.task.id in self._schedule.parked_tasks and node.waits_for:
+            cause, why = (
+                Cause.PROVIDER,
+                f"; it had to wait for its provider: {_cut(node.waits_for)}",
+            )
+        elif node.state is TaskState.RETRYING and node.last_failure is not None:
+            cause, why = Cause.RETRY, f"; its last try failed with {_cut(str(node.last_failure))}"
+        what = f"a process that leads its run{why}"
+        return replace(self._wait(node, cause, what, self._schedule.last_at), until_at=None)
 
     def _place(self, node: TaskNode) -> str:
         if self._is_submitted:
