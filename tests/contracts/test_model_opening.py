@@ -166,7 +166,7 @@ def test_a_provider_is_named_with_its_host_if_the_address_is_not_its_own(
     own: Any = open_model("openai:m", key=KEY)
     other: Any = open_model("openai:m", base_url="http://models.house:8080/v1", key=KEY)
     assert own.access.shown_name == "openai"
-    assert other.access.shown_name == "openai at models.house:8080"
+    assert other.access.shown_name == other.shown_provider == "openai at models.house:8080"
 
 
 async def test_a_proxy_is_used_for_what_is_not_on_this_machine(

@@ -80,6 +80,8 @@ class HttpModel(ABC):
         self.model = model
         self.access = access
         self.name = f"{access.provider}:{model}"
+        #: the provider in messages
+        self.shown_provider = access.shown_name
         self.account = base.account_of(access.provider, f"{access.host} {access.key}")
         may_cost = access.provider not in FREE
         self.abilities = abilities or base.Abilities(is_real=not access.is_local, may_cost=may_cost)

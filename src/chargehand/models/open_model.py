@@ -40,6 +40,7 @@ class NamedKey(str):
     """A key, with the place where a user would change it, for messages."""
 
     __slots__ = ("source",)
+    source: str
 
     def __new__(cls, key: str, source: str) -> "NamedKey":
         named = super().__new__(cls, key)
