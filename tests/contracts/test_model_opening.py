@@ -159,6 +159,16 @@ def test_neither_the_package_nor_opening_loads_the_http_library() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_provider_is_named_with_its_host_if_the_address_is_not_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    own: Any = open_model("openai:m", key=KEY)
+    other: Any = open_model("openai:m", base_url="http://models.house:8080/v1", key=KEY)
+    assert own.access.shown_name == "openai"
+    assert other.access.shown_name == other.shown_provider == "openai at models.house:8080"
+
+
 async def test_a_proxy_is_used_for_what_is_not_on_this_machine(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,16 +135,16 @@ def test_agreed_requests_a_minute_are_a_burst_of_a_sixth_and_then_evenly_spread(
         sent.append(now)
     assert sent[:20] == [0.0] * 20
     assert sent[20:24] == pytest.approx([0.5, 1.0, 1.5, 2.0])
-    assert limiter.holds(0, sent[-1]) == "the limit of 120 requests a minute"
+    assert limiter.hold(0, sent[-1]).words == "the limit of 120 requests a minute"
 
 
 def test_a_wait_is_told_in_words_that_name_the_limit() -> None:
     limiter = Limiter(Rates(concurrency=1))
     limiter.start(0, 0.0)
-    assert limiter.holds(0, 0.0) == "the limit of 1 call at once"
+    assert limiter.hold(0, 0.0) == ("the limit of 1 call at once", True)
     slow = Limiter(Rates(requests=0.5))
     slow.start(0, 0.0)
-    assert slow.holds(0, 0.0) == "the limit of 0.5 requests a minute"
+    assert slow.hold(0, 0.0).words == "the limit of 0.5 requests a minute"
     slowed = Limiter()
     for second in range(8):
         slowed.start(0, second)
@@ -152,10 +152,25 @@ def test_a_wait_is_told_in_words_that_name_the_limit() -> None:
     slowed.start(0, 8.0)
     slowed.slow_down(8.0, 8.0, None)
     slowed.start(0, 9.0)
-    assert slowed.holds(0, 9.0) == (
+    assert slowed.hold(0, 9.0) == (
         "after a 429, calls go at the rate of recent replies: 54 requests a minute, "
-        "and more while they succeed"
+        "and more while they succeed",
+        False,
     )
+
+
+def test_a_limit_that_nobody_has_set_is_not_told_as_one() -> None:
+    learned = Limiter()
+    for second in range(5):
+        learned.start(0, second)
+        learned.slow_down(second, second, None)
+    learned.start(0, 5.0)
+    words = "after a refused call, no more than 1 call at once, and more while they succeed"
+    assert learned.hold(0, 5.0) == (words, False)
+    stated = Limiter()
+    stated.agree(6, None)
+    stated.start(0, 0.0)
+    assert stated.hold(0, 0.0) == ("the provider's limit of 6 requests a minute", False)
 
 
 def test_agreed_tokens_a_minute_are_kept_and_given_back_when_fewer_were_used() -> None:

@@ -195,6 +195,20 @@ def test_a_task_done_in_part_brings_its_own_gaps() -> None:
     assert share_done(nodes) == 0.75
 
 
+def test_a_task_with_items_counts_with_the_share_of_its_items() -> None:
+    """As the table in docs/aggregation.md says."""
+    nodes = nodes_of("a, b, c", "a b c", b={"for_each": [1, 2, 3, 4]})
+    nodes["b"].gaps = ("item 3: no",)
+    for index in range(4):
+        item = TaskNode(Task(id=f"b[{index}]", description="an item", worker="ann"), len(nodes))
+        item.state = TaskState.FAILED if index == 3 else TaskState.DONE
+        item.membership = Membership.ITEM
+        nodes[item.task.id] = item
+    assert share_done(nodes) == pytest.approx((1 + 3 / 4 + 1) / 3)
+    nodes["b[0]"].gaps = ("half of it",)
+    assert share_done(nodes) == pytest.approx((1 + 2.5 / 4 + 1) / 3)
+
+
 def test_optional_tasks_do_not_count_for_confidence() -> None:
     nodes = nodes_of("a, b", "a", b={"optional": True})
     assert share_done(nodes) == 1.0

@@ -1,5 +1,7 @@
 """For any task that waits: what for, since when, until when. In words."""
 
+from datetime import timedelta
+
 import pytest
 
 from chargehand.decisions.budget import Account
@@ -57,6 +59,19 @@ def test_where_only_the_journal_is_known_that_is_said() -> None:
     assert words(kernel, "b", is_led=False) == (
         "b waits for a slot of ann, according to the journal, 0 s"
     )
+
+
+def test_without_a_leader_all_that_could_go_on_waits_for_one() -> None:
+    """The provider of a run that was interrupted an hour ago holds nothing up, and no worker is busy with it."""
+    kernel = kernel_of("a, b, d -> c", pool=2)
+    kernel.park("a", 90)
+    live_run, now = kernel.kernel.runs[RUN], kernel.now + timedelta(hours=1)
+    waits = list(Explainer(RUN, live_run, now, is_led=False).all())
+    told = {wait.task: (wait.what, wait.until_at) for wait in waits}
+    words = "a process that leads its run; it had to wait for its provider: it is down"
+    assert told["a"] == (words, None)
+    assert told["c"][0] == "d (interrupted)"
+    assert "slot" not in str(waits)
 
 
 def test_a_task_waits_for_the_breaker_of_its_worker() -> None:

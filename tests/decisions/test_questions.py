@@ -6,10 +6,12 @@ import pytest
 
 from chargehand.decisions.budget import Account, Shortage
 from chargehand.decisions.questions import budget_after, budget_question
-from chargehand.facts.events import QuestionAnswered
+from chargehand.facts.events import BudgetChanged, QuestionAnswered
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Usage
 from tests.decisions.virtual_kernel import kernel_of, seconds
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_question_parks_its_task_and_nothing_else() -> None:
@@ -94,24 +96,38 @@ def test_cancel_withdraws_a_question() -> None:
         (
             Limits(money=1.0),
             Usage(money=0.85),
-            ("money", 1.0, 0.05, 0.12),
-            ("$0.85 of $1.00 spent", "may need $0.12, and $0.05 is left", "'raise to: 2'"),
+            ("money", 1.0, 0.15, 0.22),
+            (
+                "The budget is too small for the next call: $0.85 of $1.00 spent",
+                "may need $0.22, and $0.15 is left",
+                "'raise to: 1.07'",
+            ),
         ),
         (
             Limits(money=0.0004),
             Usage(money=0.0003),
-            ("money", 0.0004, 0.00006, 0.0001),
+            ("money", 0.0004, 0.0001, 0.000237),
             (
                 "$0.0003 of $0.0004 spent",
-                "may need $0.0001, and $0.00006 is left",
-                "'raise to: 0.0008'",
+                "may need $0.00024, and $0.0001 is left",
+                "'raise to: 0.00054'",
             ),
         ),
         (
             Limits(tokens=10_000),
             Usage(tokens_in=8_000, tokens_out=500),
-            ("tokens", 10_000, 500, 30_000),
-            ("8,500 of 10,000 tokens spent", "may need 30,000 tokens", "'raise to: 40000'"),
+            ("tokens", 10_000, 1_500, 30_000),
+            ("8,500 of 10,000 tokens spent", "may need 30,000 tokens", "'raise to: 38500'"),
+        ),
+        (
+            Limits(tokens=4_000),
+            Usage(),
+            ("tokens", 4_000, 4_000, 6_590),
+            (
+                "too small for the next call: 0 of 4,000 tokens spent.",
+                "may need 6,590 tokens, and 4,000 tokens are left",
+                "'raise to: 6590'",
+            ),
         ),
     ],
 )
@@ -126,6 +142,28 @@ def test_a_budget_that_is_used_up_is_told_in_a_sentence(
     assert question.accepts(told[-1].strip("'"))
 
 
+def test_what_calls_under_way_have_reserved_is_told_and_counts_in_what_is_proposed() -> None:
+    account = Account(Limits(tokens=4_000))
+    account.reserved = Usage(calls=1, tokens_out=3_000)
+    short = account.shortage("a", Usage(tokens_out=2_000))
+    assert short is not None
+    text = budget_question("r", "@budget:1", short).text
+    assert "0 of 4,000 tokens spent, and 3,000 tokens reserved by calls under way." in text
+    assert "'raise to: 5000' (or more)" in text
+
+
+@pytest.mark.parametrize("text", ["20000", "20,000", "20k", "20K", "0.02M", "$20000"])
+def test_a_budget_is_raised_by_an_amount_as_people_write_it(text: str) -> None:
+    short = Shortage(Account(Limits(tokens=10)), "tokens", 10, 0, 5)
+    question = budget_question("r", "@budget:1", short)
+    answered = QuestionAnswered(
+        question=question.id, task="@budget:1", text=f"raise to: {text}", by="eva", at=AT
+    )
+    assert question.accepts(answered.text)
+    assert budget_after(question, answered) == BudgetChanged(tokens=20_000, by="eva", at=AT)
+    assert "type one such as 20000, 20,000 or 20k" in str(question.objection("raise to: 2,00"))
+
+
 @pytest.mark.parametrize(
     ("limits", "spent", "want", "told"),
     [
@@ -133,19 +171,19 @@ def test_a_budget_that_is_used_up_is_told_in_a_sentence(
             Limits(calls=2),
             Usage(calls=1),
             Usage(calls=1),
-            ("1 of 2 calls spent, and 1 call kept for composing the answer.", "'raise to: 4'"),
+            ("1 of 2 calls spent, and 1 call kept for composing the answer.", "'raise to: 3'"),
         ),
         (
             Limits(money=1.0),
             Usage(money=0.85),
             Usage(money=0.12),
-            ("$0.85 of $1.00 spent, and $0.10 kept for composing the answer.", "'raise to: 2'"),
+            ("$0.85 of $1.00 spent, and $0.10 kept for composing the answer.", "'raise to: 1.08'"),
         ),
         (
             Limits(tokens=1_000),
             Usage(tokens_in=600),
             Usage(tokens_in=5_000),
-            ("600 of 1,000 tokens spent, and 100 tokens kept", "'raise to: 6667'"),
+            ("600 of 1,000 tokens spent, and 100 tokens kept", "'raise to: 6223'"),
         ),
     ],
 )
@@ -165,7 +203,7 @@ def test_what_is_kept_for_the_answer_is_told_and_what_is_proposed_suffices_besid
         task="@budget:1",
         text=told[1].strip("'"),
         by="eva",
-        at=datetime(2026, 1, 1, tzinfo=UTC),
+        at=AT,
     )
     account.apply(budget_after(question, answered))
     assert account.shortage("a", want) is None

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.decisions.report import Report, report_of
+from chargehand.decisions.report import Report, is_idle_worth_telling, report_of
 from chargehand.decisions.text_format import counted, spent_in_words, table, time_in_words
 from chargehand.decisions.trace import trace_of
 from chargehand.facts.events import (
@@ -475,3 +475,8 @@ def test_small_sums_of_money_are_not_nothing() -> None:
     sums = [spent_in_words(Usage(money=money)) for money in (0.0, 0.00007, 0.0423, 1234.5)]
     assert sums == ["", "$0.000070", "$0.0423", "$1,234.50"]
     assert (counted(1, "call"), counted(0, "call")) == ("1 call", "0 calls")
+
+
+def test_idle_time_that_would_be_shown_as_nothing_is_left_out() -> None:
+    assert not is_idle_worth_telling(timedelta(milliseconds=40), timedelta(milliseconds=300))
+    assert is_idle_worth_telling(timedelta(milliseconds=60), timedelta(milliseconds=300))

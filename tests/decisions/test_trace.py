@@ -456,7 +456,7 @@ def test_a_tool_call_tells_its_arguments_and_what_the_model_was_told() -> None:
     assert (own.kind, own.ended_at) == (StepKind.STEP, None), "a worker's own step of that name"
 
 
-def test_a_step_that_a_person_settled_is_ended_in_the_attempt_that_began_it() -> None:
+def test_a_step_that_a_person_settled_ends_with_the_attempt_that_began_it() -> None:
     trace = trace_of(
         [
             requested(Approach.GIVEN),
@@ -471,7 +471,7 @@ def test_a_step_that_a_person_settled_is_ended_in_the_attempt_that_began_it() ->
     )
     lost, second = trace.attempts
     assert (lost.ending, lost.error, lost.is_carried_on) == ("lost", "its process died", True)
-    assert (lost.steps[0].ended_at, lost.steps[0].value) == (at(4), "ran")
+    assert (lost.steps[0].ended_at, lost.steps[0].value) == (at(2), "ran")
     assert (second.steps, second.waited) == ([], 1)
 
 

@@ -45,7 +45,7 @@ async def test_a_run_asks_once_however_many_calls_lack_money_and_goes_on_with_mo
         asked = await question()
         assert asked.text == (
             "The budget is used up: 9 of 9 calls spent. May the run spend more? "
-            "Type 'raise to: 18' (or another amount) to set the budget to 18 calls and go on. "
+            "Type 'raise to: 10' (or more) to set the budget to 10 calls and go on. "
             "Type 'stop' to get an answer made of what there is. "
             "Until somebody answers, the run waits and nothing new starts."
         )

@@ -542,7 +542,7 @@ def test_a_question_of_a_nested_run_is_asked_answered_and_the_run_resumed(
     crew = ("--crew", "nested.py:boss")
     asked = chargehand("run", "--plan", plan(a="painters", b="quick"), *crew)
     assert asked.exit_code == 4, asked.stderr
-    assert "painters › p started by asker" in asked.stderr
+    assert "a › painters › p started by asker" in asked.stderr
     assert "b done" in asked.stderr  # the rest is done first
     assert "1  red" in chargehand("show", "last").stdout
     assert len(chargehand("runs").stdout.splitlines()) == 2  # the nested run is part of the other
@@ -551,6 +551,7 @@ def test_a_question_of_a_nested_run_is_asked_answered_and_the_run_resumed(
     assert chargehand("answer", "last", "red").exit_code == 0
     resumed = chargehand("resume", "last", *crew)
     assert resumed.exit_code == 0, resumed.stderr
+    assert "a › painters › p done" in resumed.stderr
     assert "painted red" in resumed.stdout
     trace = json.loads(chargehand("trace", "last").stdout)
     assert [child["task"] for child in trace["children"]] == ["a"]

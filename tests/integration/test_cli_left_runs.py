@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 import chargehand as ch
 from chargehand.cli import main
 from chargehand.cli.find_run import standing_of
-from chargehand.cli.logging_format import log_words
+from chargehand.cli.logging_format import log_line, log_words
 from chargehand.errors import JournalBusy
 from chargehand.presentation.run_status import status_of
 from tests.guide.conftest import make_plan, make_task
@@ -116,7 +117,11 @@ def test_a_run_that_was_returned_with_a_question_waits_for_an_answer(
     assert (
         f"no process leads the run; continue it with: chargehand resume {asking}" in answered.stderr
     )
-    assert "interrupted" in chargehand("runs", "--journal", journal).stdout
+    for name in COMMANDS:
+        shown = chargehand(*name.split(), "--journal", journal).stdout
+        assert "interrupted" not in shown, "nothing went wrong with it"
+        assert asking in shown
+        assert "answered" in shown
     assert (
         f"continue it with: chargehand resume {asking}"
         in chargehand("status", "--journal", journal).stdout
@@ -262,6 +267,15 @@ def test_what_is_logged_at_the_command_line_is_a_sentence() -> None:
     waits = "run_waits run=%s task=%s for=%r%s; %s"
     assert words(waits, "r1", "@items:t3", "the supervisor", "", "it continues by itself") == (
         "listing the items of t3 of r1 waits for the supervisor; it continues by itself"
+    )
+    model = "model_waits provider=%s up_to_seconds=%.0f waiting=%d reason=%s; …%s"
+    busy = "openai answered 429; try again after 2 s, or work with fewer calls at once"
+    waiting = logging.LogRecord(
+        "c", logging.WARNING, "f", 1, model, ("openai", 598.0, 2, busy, ""), None
+    )
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d  2 calls wait up to 598 s for openai: openai answered 429. It continues by itself; .*",
+        log_line(waiting),
     )
     postgres = "journal_waits path=%s: %s"
     assert words(postgres, "db", JournalBusy("no answer")) == "journal_waits path=db: no answer"

@@ -228,6 +228,22 @@ key_variable = "HOUSE_KEY"
     assert load.most == most
 
 
+async def test_a_refused_key_of_a_crew_file_is_named_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOUSE_KEY", "k" * 20)
+    async with model_server() as server:
+        server.key = "another"
+        Path("crew.toml").write_text(
+            f'[models.house]\nmodel = "openai:llama"\nbase_url = "{server.url}/v1"\n'
+            f'key_variable = "HOUSE_KEY"\n{WRITER}model = "house"\n'
+        )
+        async with supervisor_for(Choice(crew="crew.toml", model="offline"), print) as boss:
+            task = ch.Task(id="t", description="Write", worker="writer")
+            result = await boss.run(ch.Plan(goal="g", tasks=[task]))
+    assert "check HOUSE_KEY (key_variable), and what" in str(result.tasks["t"].error)
+
+
 def test_two_models_of_a_file_with_one_account_share_the_lower_limits() -> None:
     crew = crew_in(
         '[models.a]\nmodel = "openai:x"\nkey_variable = "PATH"\nrequests = 60\n'

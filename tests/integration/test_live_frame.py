@@ -1,5 +1,6 @@
 """The live view as a pure function: what is known of a run, and the lines of a terminal of any size."""
 
+import asyncio
 import json
 import random
 import re
@@ -19,6 +20,7 @@ from chargehand.facts.outcome import Done, ErrorClass, Failed, NeedsInput, Quest
 from chargehand.facts.value import Value
 from chargehand.presentation.live_frame import Line, LiveFrame, OpenQuestion
 from chargehand.presentation.live_state import LiveState
+from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.plain_text import cell_width, cut_to
 
 BEGAN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -100,6 +102,21 @@ def done(task: str, seconds: float = 2) -> events.AttemptFinished:
     )
 
 
+def nested(task: str, run: str) -> events.StepStarted:
+    """The step in which a nested supervisor leads a run for this task."""
+    return events.StepStarted(
+        task=task,
+        attempt=1,
+        name="run",
+        ordinal=1,
+        effect=events.Effect.KEYED,
+        key=run,
+        digest="",
+        about=Value.of({"run": run}),
+        at=at(0),
+    )
+
+
 def asks(task: str, question: Question, seconds: float = 2) -> events.AttemptFinished:
     outcome = NeedsInput(question=question)
     return events.AttemptFinished(task=task, attempt=1, outcome=outcome, at=at(seconds))
@@ -128,7 +145,7 @@ def test_a_task_is_ready_once_what_it_needs_has_ended() -> None:
         (TaskState.WAITING, TaskState.RUNNING), 0
     )
     assert state.usage.money == 0.5
-    assert state.parallelism(at(3)) == 1.0
+    assert state.speedup.at(at(3)) == 1.0
 
 
 def test_a_plan_that_is_written_backwards_has_the_same_phases() -> None:
@@ -382,10 +399,52 @@ def test_items_that_run_at_once_count_and_lost_attempts_do_not() -> None:
     lost = events.AttemptLost(task="b[3]", attempt=9, reason="", at=at(1))  # of the leader before
     begun = [started(f"b[{n}]") for n in range(4)]
     state = state_of(requested(), plan, items, lost, *begun)
-    assert state.parallelism(at(3)) == 4
+    assert state.speedup.at(at(5)) == pytest.approx(16 / 5)  # they began after one second
     for n in range(3):
         state.hear(done(f"b[{n}]", 3))
-    assert state.parallelism(at(7)) == 2  # eight seconds of four items, and four of one: in six
+    assert state.speedup.at(at(7)) == pytest.approx(
+        12 / 7
+    )  # two seconds of three items, six of one
+
+
+def test_an_attempt_that_only_waits_for_its_nested_run_does_not_count_as_work() -> None:
+    """Nested runs whose tasks wait for a slot do not make a run any faster."""
+    state = state_of(requested(), tasks_of("a", "b", "c"))
+    for id_ in "abc":
+        state.hear(started(id_, 0))
+        state.hear(nested(id_, f"n{id_}"))
+        state.hear_below(f"n{id_}", requested())
+    state.hear_below("na", started("parse", 0))
+    assert state.speedup.at(at(4)) == 1.0
+    state.hear_below("na", done("parse", 4))
+    state.hear(done("a", 4))
+    assert state.speedup.at(at(8)) == 0.5
+
+
+def test_the_figure_of_the_live_view_becomes_that_of_the_trace() -> None:
+    @ch.worker("reader", "Reads", capacity=2)
+    async def read(brief: ch.Brief) -> str:
+        await asyncio.sleep(0.05)
+        if brief.attempt == 1 and brief.task.id == "t0":
+            raise ValueError("not yet")
+        return "done"
+
+    inner = [ch.Task(id=f"t{n}", description="Read", worker="reader") for n in range(3)]
+    below = ch.Supervisor([read], name="below", plan_for=lambda _: ch.Plan(goal="g", tasks=inner))
+    boss, state = ch.Supervisor([below, read]), LiveState()
+    below.on(*events.KINDS.values())(state.hear_below)
+    boss.on(*events.KINDS.values())(lambda _, event: state.hear(event))
+    items = ch.Task(id="b", description="Do each", worker="below", for_each=[1, 2, 3])
+    alone = ch.Task(id="a", description="Read", worker="reader", needs=["b"])
+
+    async def main() -> ch.RunResult:
+        async with boss:
+            return await boss.run(ch.Plan(goal="g", tasks=[items, alone]))
+
+    result = asyncio.run(main())
+    assert state.ended_at is not None
+    assert state.speedup.at(state.ended_at) == pytest.approx(result.speedup, rel=0.02)
+    assert result.speedup < 2.1
 
 
 def test_a_resumed_run_shows_the_time_since_it_began_and_whether_it_is_paused() -> None:
@@ -426,7 +485,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_is_too_many(size: tuple[int
 def some_state(chance: random.Random) -> LiveState:
     count = chance.choice((0, 1, 12, 200))
     names = [f"t{n}" for n in range(count)]
-    state = LiveState(where=chance.choice(("", f"{HOSTILE} › ")))
+    state = LiveState(chance.choice((NestedPath(), NestedPath().down(HOSTILE, HOSTILE))))
     state.hear(requested())
     tasks = [
         ch.Task(
@@ -544,3 +603,13 @@ def test_a_run_that_is_paused_for_want_of_money_needs_a_person() -> None:
         events.QuestionAnswered(question="q", task="@budget:1", text="stop", by="", at=at(2))
     )
     assert "paused" in shown(state)[1]
+
+
+def test_tasks_of_a_nested_run_are_shown_with_the_item_that_the_run_is_for() -> None:
+    state = state_of(requested(), tasks_of("book"), started("book", worker="clerks"))
+    below = LiveState(NestedPath().down("book[18]", "clerks"))
+    for event in (requested(), tasks_of("parse"), started("parse", worker="parser")):
+        below.hear(event)
+    (row,) = [line for line in shown(state, below=[below]) if "parser" in line]
+    assert row.split()[:6] == ["◐", "clerks", "›", "parser", "book[18]", "›"]
+    assert f"{below.where}parse" == "book[18] › clerks › parse"

@@ -160,7 +160,8 @@ async def test_each_status_is_the_right_error_after_one_call(
     assert len(server.requests) == 1
     words = str(caught.value)
     provider = "anthropic" if protocol == "anthropic" else "openai"
-    assert words.startswith(f"{provider} answered {status}")
+    host = server.url.removeprefix("http://")
+    assert words.startswith(f"{provider} at {host} answered {status}")
     assert "req_1" in words
     assert ";" in words, "the way out"
     if status != 204:
@@ -455,6 +456,15 @@ async def test_d5_a_stream_that_ends_well_before_its_end_mark_is_not_complete(
             server.say(Body(content=b"".join(events[:count])))
             with pytest.raises(ModelGarbled, match="broke off"):
                 await streamed(opened(protocol, server.url))
+
+
+async def test_a_page_instead_of_a_stream_is_named_as_what_it_is(
+    server: ModelServer, protocol: str
+) -> None:
+    """As a wrong base URL gives, of a web server that answers any path."""
+    server.say(Body(content=b"<html>welcome</html>", headers={"Content-Type": "text/html"}))
+    with pytest.raises(ModelGarbled, match=r"is text/html, not a stream of events.*check that"):
+        await streamed(opened(protocol, server.url))
 
 
 async def test_the_end_mark_alone_is_no_reply(server: ModelServer) -> None:

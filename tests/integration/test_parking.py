@@ -351,6 +351,7 @@ def test_j9_an_outage_is_said_once_within_a_second(caplog: pytest.LogCaptureFixt
     assert "provider=scripted" in said
     assert "reason=nobody there" in said
     assert "cancel the run" in said
+    assert "Rates" not in said, "nobody has set any"
     assert heard[0] - provider.during()[0] <= 1
 
 
@@ -376,6 +377,7 @@ def test_j9_a_wait_for_a_limit_is_said_once(
     said = [line for line in caplog.messages if line.startswith("model_waits")]
     assert why in said[0]
     assert len(said) == 1, "not once for each call"
+    assert said[0].endswith("or give it another model or other Rates")
 
 
 def test_j9_retry_after_is_said_with_its_length(caplog: pytest.LogCaptureFixture) -> None:
@@ -384,7 +386,7 @@ def test_j9_retry_after_is_said_with_its_length(caplog: pytest.LogCaptureFixture
     result, _ = lead(provider, minds(5))
     assert result.status == "succeeded"
     (said,) = [line for line in caplog.messages if line.startswith("model_waits")]
-    assert "seconds=3" in said
+    assert "up_to_seconds=3" in said
     assert "reason=slow down, please" in said
 
 

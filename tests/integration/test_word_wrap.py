@@ -2,12 +2,13 @@
 
 import random
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from chargehand.presentation.live_frame import StyledText, line_text, wrapped_line
-from chargehand.presentation.plain_text import cell_width
+from chargehand.presentation.plain_text import cell_width, clock_words, with_local_times
 from chargehand.presentation.word_wrap import StreamedWrap, wrapped
 from tests.pseudo_terminal import terminal
 
@@ -87,3 +88,11 @@ def assert_whole(text: str) -> None:
     }
     assert "considerable" in text
     assert not cut, text
+
+
+def test_an_instant_in_a_sentence_is_told_in_local_time() -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    long_ago = now - timedelta(days=400)
+    words = f"t1 waits until {now.isoformat()}: slow since {long_ago.isoformat()}, 3 s"
+    local = f"{long_ago.astimezone():%Y-%m-%d %H:%M:%S}"
+    assert with_local_times(words) == f"t1 waits until {clock_words(now)}: slow since {local}, 3 s"

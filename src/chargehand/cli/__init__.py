@@ -132,10 +132,11 @@ class _Warnings(logging.Handler):
     last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from chargehand.cli.logging_format import log_words  # here: most commands log no warning
+        # Here: most commands log no warning.
+        from chargehand.cli.logging_format import log_line, log_words
 
         _Warnings.last = log_words(record)
-        say(f"chargehand: {_Warnings.last}")
+        say(log_line(record))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -20,6 +20,7 @@ from chargehand.facts.events import (
     encode,
 )
 from chargehand.facts.outcome import NeedsInput, Question
+from chargehand.presentation.nested_paths import NestedPaths
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.result import RunResult
 from chargehand.settings import Choice
@@ -69,6 +70,7 @@ class RunView:
         self._lines = ProgressLines(output.say, verbose=manner.verbose)
         self._is_within_line = False
         self._below: dict[str, ProgressLines] = {}
+        self._paths = NestedPaths()
         self._streams = not (manner.as_json or manner.quiet or manner.file) and is_terminal(
             sys.stdout
         )
@@ -77,6 +79,7 @@ class RunView:
         """Show an event of the run itself, or a piece of its answer."""
         if not isinstance(heard, AnswerPiece):
             self._end_line()
+            self._paths.hear("", heard)
         if isinstance(heard, RunRequested):
             self.run = heard.run
         if self._manner.as_json:
@@ -92,13 +95,15 @@ class RunView:
 
     def hear_below(self, where: str, run: str, event: Event) -> None:
         """Show an event of a nested run; `where` is the path of its supervisor."""
+        self._paths.hear(run, event)
+        path = self._paths.of(run, where)
         if self.screen is not None:
-            self.screen.hear_below(where, run, event)
+            self.screen.hear_below(path, run, event)
         elif not self._manner.as_json and not self._manner.quiet:
             lines = self._below.get(run)
             if lines is None:
                 lines = self._below[run] = ProgressLines(
-                    output.say, where, verbose=self._manner.verbose
+                    output.say, path.whole, verbose=self._manner.verbose
                 )
             lines.hear(event)
         self._note(event)

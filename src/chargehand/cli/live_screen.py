@@ -34,6 +34,7 @@ from chargehand.presentation.live_frame import (
     wrapped_line,
 )
 from chargehand.presentation.live_state import LiveState
+from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.plain_text import cell_width, clean, counted, cut_to, one_line
 from chargehand.presentation.progress_lines import ProgressLines, in_part_words
 from chargehand.presentation.question_words import evidence_lines
@@ -126,6 +127,8 @@ class LiveScreen:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         #: whether this process leads the run, so that Ctrl-C stops it
         self.leads = True
+        #: how often Ctrl-C was pressed
+        self._stops = 0
         #: whether a model can answer instead of the person
         self.has_model = False
         #: called for a key while no question is open
@@ -137,12 +140,13 @@ class LiveScreen:
     def hear(self, event: Event) -> None:
         self._hear(self._state, self._words, event)
 
-    def hear_below(self, where: str, run: str, event: Event) -> None:
+    def hear_below(self, where: NestedPath, run: str, event: Event) -> None:
         """Show an event of a nested run."""
         state = self._below.get(run)
         if state is None:
             state = self._below[run] = LiveState(where)
-            self._words_below[run] = ProgressLines(lambda _: None, where)
+            self._words_below[run] = ProgressLines(lambda _: None, where.whole)
+        self._state.hear_below(run, event)
         self._hear(state, self._words_below[run], event)
 
     def catch_up(self, result: RunResult) -> None:
@@ -167,8 +171,9 @@ class LiveScreen:
         state.hear(event)
         self._dirty.set()
 
-    def stop(self) -> None:
-        """Show that this process is stopping the run."""
+    def stop(self, times: int) -> None:
+        """Show that this process is stopping the run, or cancels it, after so many Ctrl-C."""
+        self._stops = times
         self._state.is_stopping = True
         self._dirty.set()
 
@@ -208,12 +213,15 @@ class LiveScreen:
 
     def _key_words(self) -> str:
         """The last line: what the keys do."""
+        if self._stops and self._asked is None:
+            return "Ctrl-C again cancels the run" if self._stops == 1 else "cancelling the run"
         if self._asked is None:
             ctrl_c = "stops, twice cancels" if self.leads else "leaves; the run continues"
             return f"p {'continue' if self._state.is_paused else 'pause'} · Ctrl-C {ctrl_c}"
         can_delegate = self.has_model and self._asked.question.about == "plain"
+        stops = "cancels" if self._stops else "stops"
         delegate = "s supervisor · " if can_delegate else ""
-        return f"Enter answers · e editor · {delegate}Ctrl-C {'stops' if self.leads else 'leaves'}"
+        return f"Enter answers · e editor · {delegate}Ctrl-C {stops if self.leads else 'leaves'}"
 
     def above(self, text: str) -> None:
         """Write other text above the view."""

@@ -28,6 +28,7 @@ from chargehand.presentation.plain_text import (
     money_words,
     one_line,
     output_words,
+    with_local_times,
 )
 from chargehand.presentation.progress_lines import (
     gain_of,
@@ -68,7 +69,10 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
     waited = waited_words(result) if standing.submission is None else ""
     yield (
         StyledText(f"run {result.id}: ", "bold"),
-        StyledText(status_words(standing.status), _STYLES.get(standing.status, "running")),
+        StyledText(
+            status_words(standing.status, standing.answered),
+            _STYLES.get(standing.status, "running"),
+        ),
         StyledText(f" after {shown_length(result.wall)}{waited}{faster}"),
     )
     if result.halt is not None:
@@ -128,7 +132,7 @@ def _task_lines(
         yield _line(f"      {counts}")
     is_waiting = task.waits_for is not None and task.waits_for.question not in standing.answered
     if is_waiting and standing.submission is None:
-        yield _line(f"      {one_line(str(task.waits_for), 300)}")
+        yield _line(f"      {one_line(with_local_times(str(task.waits_for)), 300)}")
     if task.error is not None and task.error.stack:
         yield from (_line(f"      {line}") for line in task.error.stack.rstrip().splitlines())
     policy = standing.result.policy_of(id_)

@@ -179,7 +179,7 @@ class RunSession:
             return
         self._is_interrupted = True
         if self._watch.screen is not None and self._leave is None:
-            self._watch.screen.stop()
+            self._watch.screen.stop(times)
         if self._leave is not None:
             self._leave()
         elif times == 1:

@@ -54,6 +54,8 @@ class RunRow(Struct, frozen=True):
     #: None if the price of a model is not known
     money: float | None
     questions: tuple[str, ...]
+    #: questions whose answers no process has read yet
+    answered: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, head: Head, found: FoundRun | ChargehandError) -> "RunRow":
@@ -74,6 +76,7 @@ class RunRow(Struct, frozen=True):
             tokens=usage.tokens_in + usage.tokens_out,
             money=usage.cost,
             questions=tuple(question.id for question in found.asked),
+            answered=tuple(found.answered),
         )
 
 
@@ -138,7 +141,7 @@ def _listing(rows: Sequence[RunRow]) -> str:
 
 def _status_cell(row: RunRow) -> str:
     asks = " (asks)" if row.questions and row.status != WAITING else ""
-    return f"{status_words(row.status)}{asks}"
+    return f"{status_words(row.status, row.answered)}{asks}"
 
 
 @click.command()

@@ -27,7 +27,7 @@ from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Process
-from chargehand.presentation.plain_text import one_line
+from chargehand.presentation.plain_text import one_line, with_local_times
 from chargehand.presentation.progress_lines import item_counts, task_counts
 from chargehand.presentation.run_status import (
     INTERRUPTED,
@@ -157,8 +157,8 @@ def _trouble_words(trouble: Trouble, result: RunResult | None, place: JournalPla
 
 
 def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
-    result, state = standing.result, status_words(standing.status)
-    if state == INTERRUPTED and result.status is RunState.PAUSED:
+    result, state = standing.result, status_words(standing.status, standing.answered)
+    if standing.status == INTERRUPTED and result.status is RunState.PAUSED:
         state = "paused, interrupted"  # it stays paused though no process leads it
     yield f"{result.id}  {state}  {task_counts(result)}  {one_line(result.request)}"
     if result.parked:
@@ -235,7 +235,7 @@ def _since(at: datetime | None) -> str:
 def _wait_words(group: Sequence[WaitReason], standing: FoundRun, journal: str) -> str:
     """What several tasks wait for, in one sentence; if a person can end the wait, also how."""
     wait = replace(group[0], task=_waiting_name(group[0]))
-    words = wait.words(others=len(group) - 1)
+    words = with_local_times(wait.words(others=len(group) - 1))
     if wait.question in standing.answered:
         goes_on = answered_words(standing.result, wait.question)
         return f"{wait.task} is answered: {standing.answered[wait.question]}; {goes_on}"

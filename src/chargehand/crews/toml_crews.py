@@ -41,7 +41,7 @@ from chargehand.facts.retention import Retention
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.postgres_address import is_dsn
 from chargehand.models.base import Model, ModelSettings
-from chargehand.models.open_model import open_model
+from chargehand.models.open_model import NamedKey, open_model
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.notify.open_notifier import open_notifiers
 from chargehand.regular_file import read_regular_file
@@ -192,8 +192,9 @@ class _Reader:
 
     def _open(self, name: str) -> Model:
         form, key = self._form.models[name], None
-        if form.key_variable:
-            key = from_environment(form.key_variable, "key_variable")
+        if variable := form.key_variable:
+            found = from_environment(variable, "key_variable")
+            key = NamedKey(found, f"{variable} (key_variable)")
         return open_model(form.model, base_url=form.base_url, key=key)
 
     def _journal(self, given: str) -> str:

@@ -54,32 +54,43 @@ def budget_question(run: str, task: str, short: Shortage) -> Question:
 
 
 def _asking_words(short: Shortage, spent: float, cap: float) -> str:
-    """What was spent, what is asked, what to type, and what happens until then."""
-    limit, more = short.limit, max(2 * cap, _enough(short, max(cap, spent) + short.want))
+    """What was spent of what, what the next call needs, what to type, and what happens until then."""
+    limit, account = short.limit, short.account
+    reserved = round(amount_of(limit, account.reserved), 9)
+    enough = _enough(short, spent + reserved + short.want, cap)
     spent_words, cap_words = _amount(limit, spent), _amount(limit, cap)
     if limit != "money":
         spent_words = spent_words.partition(" ")[0]  # 9 of 9 calls
+    is_used_up = spent + short.kept >= cap
+    head = "The budget is used up" if is_used_up else "The budget is too small for the next call"
+    parts = [f"{spent_words} of {cap_words} spent"]
+    parts += [f"{_amount(limit, reserved)} reserved by calls under way"] if reserved > 0 else []
+    parts += [f"{_amount(limit, short.kept)} kept for composing the answer"] if short.kept else []
+    told = ", and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
     want, left = _amount(limit, short.want), _amount(limit, max(short.left, 0))
-    needs = (
-        "" if limit == "calls" else f" The next call may need {want}, and {left} is left for it."
-    )
-    kept = f", and {_amount(limit, short.kept)} kept for composing the answer" if short.kept else ""
+    is_left = "are left" if left.endswith("tokens") else "is left"
+    needs = f" The next call may need {want}, and {left} {is_left} for it."
+    needs = "" if limit == "calls" else needs
     return (
-        f"The budget is used up: {spent_words} of {cap_words} spent{kept}.{needs} May the run spend more? "
-        f"Type '{RAISE_TO}: {more:.12g}' (or another amount) to set the budget to {_amount(limit, more)} and go on. "
+        f"{head}: {told}.{needs} May the run spend more? "
+        f"Type '{RAISE_TO}: {enough:.12g}' (or more) to set the budget to {_amount(limit, enough)} and go on. "
         f"Type '{STOP}' to get an answer made of what there is. "
         "Until somebody answers, the run waits and nothing new starts."
     )
 
 
-def _enough(short: Shortage, amount: float) -> float:
-    """The budget that leaves this amount after the part that is kept back for the answer."""
+def _enough(short: Shortage, held: float, cap: float) -> float:
+    """The smallest budget of at least `cap` that covers this amount beside the part kept back for the answer."""
+    if short.limit == "money":
+        whole = held / (1 - ANSWER_SHARE) if short.kept else held
+        # Rounded up, as it is shown: to cents, or to two figures if it is less.
+        step = 0.01 if whole >= LEAST_CENTS else 10.0 ** (math.floor(math.log10(whole)) - 1)
+        return max(float(f"{math.ceil(round(whole / step, 6)) * step:.12g}"), cap)
     if not short.kept:
-        return amount
+        return max(held, cap)
     if short.limit == "calls":
-        return amount + short.kept
-    whole = amount / (1 - ANSWER_SHARE)
-    return whole if short.limit == "money" else math.ceil(whole)
+        return max(held + short.kept, cap)
+    return max(math.ceil(round(held / (1 - ANSWER_SHARE), 6)), cap)
 
 
 def _amount(limit: str, amount: float) -> str:

@@ -6,7 +6,7 @@ share the key; it is not a failure of the call that got it.
 
 import math
 from collections import deque
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -80,6 +80,14 @@ class Bucket:
         return self._level
 
 
+class ReachedLimit(NamedTuple):
+    """A limit that a call waits for."""
+
+    words: str
+    #: configured with `Rates`; otherwise stated by the provider or learned from its responses
+    is_own: bool
+
+
 class Limiter:
     """Says when the next call may start, and adapts: a 429 halves the window, successes let it grow again."""
 
@@ -96,6 +104,8 @@ class Limiter:
         self._tokens = (
             None if rates.tokens is None else Bucket(rates.tokens, rates.tokens * TOKEN_BURST)
         )
+        #: the limits that the provider's headers stated
+        self._stated: set[str] = set()
         self._pace: Bucket | None = None
         self._is_slow_start = True
         self._blocked_until = -math.inf
@@ -115,19 +125,28 @@ class Limiter:
             waits.append(self._tokens.wait(tokens, now))
         return max(0.0, *waits)
 
-    def holds(self, tokens: int, now: float) -> str:
-        """Which limit a call of about this many tokens waits for, in words."""
+    def hold(self, tokens: int, now: float) -> ReachedLimit:
+        """The limit that a call of about this many tokens waits for."""
         limits = ((self._requests, 1, "requests"), (self._tokens, tokens, "tokens"))
         for bucket, units, name in limits:
             if bucket is not None and bucket.wait(units, now) > 0:
-                return f"the limit of {_a_minute(bucket)} {name} a minute"
+                whose = "the limit" if name not in self._stated else "the provider's limit"
+                words = f"{whose} of {_a_minute(bucket)} {name} a minute"
+                return ReachedLimit(words, is_own=name not in self._stated)
         if self._pace is not None and self._pace.wait(1, now) > 0:
-            return (
+            words = (
                 f"after a 429, calls go at the rate of recent replies: {_a_minute(self._pace)} requests a minute, "
                 "and more while they succeed"
             )
+            return ReachedLimit(words, is_own=False)
         window = max(math.floor(self.window), 1)
-        return f"the limit of {window} call{'s' * (window > 1)} at once"
+        at_once = f"{window} call{'s' * (window > 1)} at once"
+        if window >= self._most:
+            return ReachedLimit(f"the limit of {at_once}", is_own=True)
+        since = "" if self._is_slow_start else "after a refused call, "
+        return ReachedLimit(
+            f"{since}no more than {at_once}, and more while they succeed", is_own=False
+        )
 
     def time_for(self, calls: int) -> float:
         """Seconds that this many calls take at the known rates; 0: no rate is known."""
@@ -184,8 +203,10 @@ class Limiter:
         """Take over the limits a minute that the provider's headers state."""
         if requests and (self._requests is None or self._requests.rate != requests / 60):
             self._requests = Bucket(requests, requests * REQUEST_BURST)
+            self._stated.add("requests")
         if tokens and (self._tokens is None or self._tokens.rate != tokens / 60):
             self._tokens = Bucket(tokens, tokens * TOKEN_BURST)
+            self._stated.add("tokens")
 
     def _slow_pace(self, now: float) -> None:
         """From now on, call no faster than the provider replied recently."""

@@ -24,6 +24,8 @@ SHOWN = 4
 LEAST_SPEEDUP = 1.0
 #: idle time is shown if it is more than the wall time divided by this
 LEAST_IDLE_SHARE = 50
+#: a shorter idle time would be shown as 0.0 s
+LEAST_IDLE = timedelta(milliseconds=50)
 
 #: a shorter wait would be shown as 0 ms
 LEAST_WAIT = timedelta(milliseconds=1)
@@ -234,7 +236,7 @@ def _waste(attempts: Sequence[AttemptSpan]) -> Waste:
     for attempt, kept in zip(attempts, kept_steps(attempts), strict=True):
         if attempt.ending in _IN_VAIN:
             count += 1
-            time += attempt.length - kept_time(attempt, kept)
+            time += attempt.length - kept_time(kept)
             usage += _less(attempt.usage, sum((step.usage for step in kept), NO_USAGE))
     return Waste(attempts=count, time=time, usage=usage)
 
@@ -259,7 +261,7 @@ def _tokens(usage: Usage) -> int:
 
 def is_idle_worth_telling(idle: timedelta, wall: timedelta) -> bool:
     """Whether the idle time is so long that the speed-up would seem wrong without it."""
-    return idle * LEAST_IDLE_SHARE > wall
+    return idle >= LEAST_IDLE and idle * LEAST_IDLE_SHARE > wall
 
 
 def _head(report: Report) -> Iterable[str]:

@@ -338,9 +338,10 @@ class AttemptSpans:
         begun = self._begun.get((event.task, event.name, event.ordinal))
         if begun is None:
             return
-        # An earlier attempt may have started it: a person has then said what became of it.
         (span, step), outcome = begun, event.outcome
-        step.ended_at, step.error, step.usage = event.at, _error_of(outcome), outcome.usage
+        # If a person said after the attempt what became of the step, the time until then was no part of the step.
+        step.ended_at = event.at if span.ended_at is None else min(event.at, span.ended_at)
+        step.error, step.usage = _error_of(outcome), outcome.usage
         if isinstance(outcome, Done):
             _keep_value(step, outcome.value)
             _read_outcome(step)

@@ -14,6 +14,7 @@ from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import ITEMS, is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState, items_of
 from chargehand.decisions.worker_slots import TO_JOIN, TO_TAKE
+from chargehand.facts.events import Approach
 from chargehand.facts.plan import Task
 
 #: needs that are named; further ones are only counted
@@ -100,8 +101,8 @@ def _either(words: list[str], call: str, journal: str) -> str:
 class Explainer:
     """Explains what the tasks of one run wait for `now`; if it `is_submitted`, no process has started the run yet.
 
-    Without `dispatch` (another process leads the run, or none does), it knows only the journal: which task
-    is ready for which worker, but not which tasks come first.
+    Without `dispatch` (another process leads the run), it knows only the journal: which task is ready for which
+    worker, but not which tasks come first. If the run is not `is_led`, all work that could go on waits for a leader.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Explainer:
         dispatch: Dispatch | None = None,
         *,
         is_submitted: bool = False,
+        is_led: bool = True,
     ) -> None:
         self._run = run
         self._schedule = live_run.schedule
@@ -119,6 +121,9 @@ class Explainer:
         self._now = now
         self._dispatch = dispatch
         self._is_submitted = is_submitted
+        requested = live_run.schedule.requested
+        is_of_pool = requested is not None and requested.approach is Approach.POOL
+        self._is_led = is_led or is_submitted or is_of_pool
 
     def all(self) -> Iterator[WaitReason]:
         """The wait reasons of all waiting tasks, system tasks included, in plan order."""
@@ -139,6 +144,8 @@ class Explainer:
                 return replace(short, question=self._schedule.shortage_question)
             return self._wait(node, Cause.PAUSE, "its run, which is paused", since_at)
         match node.state:
+            case TaskState.READY | TaskState.RETRYING if not self._is_led:
+                return self._leader(node)
             case TaskState.WAITING:
                 return self._needs(node)
             case TaskState.READY:
@@ -149,7 +156,7 @@ class Explainer:
                 return self._question(node)
             case TaskState.RUNNING if task in self._schedule.held_up_tasks:
                 return self._wait(node, Cause.PERSON, "answers that its nested run waits for")
-            case TaskState.RUNNING:
+            case TaskState.RUNNING if self._is_led:
                 return self._money(node)
             case _:
                 return None
@@ -164,12 +171,16 @@ class Explainer:
         unmet = _unmet(node.task, self._schedule.nodes)
         if not unmet:
             return None  # it is about to be skipped
-        state_of = self._schedule.state_of
         named = ", ".join(
-            f"{each.task.id} ({state_words(state_of(each.task.id))})" for each in unmet[:MOST_NEEDS]
+            f"{each.task.id} ({self._state_words(each.task.id)})" for each in unmet[:MOST_NEEDS]
         )
         more = f" and {len(unmet) - MOST_NEEDS} more" if len(unmet) > MOST_NEEDS else ""
         return self._wait(node, Cause.NEEDS, named + more)
+
+    def _state_words(self, task: str) -> str:
+        state = self._schedule.state_of(task)
+        is_cut_short = state is TaskState.RUNNING and not self._is_led
+        return "interrupted" if is_cut_short else state_words(state)
 
     def _items_wait(self, node: TaskNode) -> str:
         """What its first open item waits for; empty while one of its items runs."""
@@ -179,6 +190,19 @@ class Explainer:
         first = next(items, None)
         wait = None if first is None else self.why(first.task.id)
         return "" if wait is None else f" ({wait.task} for {wait.what})"
+
+    def _leader(self, node: TaskNode) -> WaitReason:
+        """Without a leader, no worker, provider or time of a next try holds the task up: it is resumed, or waits."""
+        why, cause = "", Cause.PLACE
+        if node.task.id in self._schedule.parked_tasks and node.waits_for:
+            cause, why = (
+                Cause.PROVIDER,
+                f"; it had to wait for its provider: {_cut(node.waits_for)}",
+            )
+        elif node.state is TaskState.RETRYING and node.last_failure is not None:
+            cause, why = Cause.RETRY, f"; its last try failed with {_cut(str(node.last_failure))}"
+        what = f"a process that leads its run{why}"
+        return replace(self._wait(node, cause, what, self._schedule.last_at), until_at=None)
 
     def _place(self, node: TaskNode) -> str:
         if self._is_submitted:

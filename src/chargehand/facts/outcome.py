@@ -92,6 +92,10 @@ NO_USAGE = Usage()
 ONE_CALL = Usage(calls=1)
 #: the start of a number: digits, perhaps after a sign, a currency symbol or a bracket
 _NUMBER = re.compile(r"[^\w]*\d")
+#: an amount as people type it: 20000, 20,000, 20k, $1.50
+_AMOUNT = re.compile(r"\$?((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)([kKmM]?)")
+_TIMES = {"": 1, "k": 1_000, "m": 1_000_000}
+NO_AMOUNT = "is not an amount; type one such as 20000, 20,000 or 20k"
 #: the largest number that every JSON reader reads exactly
 MOST_TOLD = 2**53
 
@@ -173,6 +177,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         try:
             told = self.told(text)
         except (ValueError, RecursionError) as error:  # invalid JSON, or nested too deeply
+            if self.about == "budget":
+                return NO_AMOUNT
             return f"has no JSON after {self.telling!r} ({error})"
         if self.about == "budget":
             return self._why_no_budget(told)
@@ -190,9 +196,9 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
     def _why_no_budget(self, told: object) -> str | None:
         """Why the budget cannot be raised to this amount; only money need not be a whole number."""
         if isinstance(told, bool) or not isinstance(told, (int, float)):
-            return "is not an amount"
+            return NO_AMOUNT
         if not 0 < told <= MOST_TOLD:
-            return "is not an amount"
+            return NO_AMOUNT
         known = self.evidence.read()
         if known["limit"] != "money" and told != int(told):
             return "is not a whole number"
@@ -202,6 +208,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
     def told(self, text: str) -> object:
         """The JSON that an answer such as `it ran: …` carries; None if it carries none."""
         json = text.removeprefix(self.telling).removeprefix(":").strip()
+        if self.about == "budget" and (amount := _AMOUNT.fullmatch(json)):
+            return float(amount[1].replace(",", "")) * _TIMES[amount[2].lower()]
         return msgspec.json.decode(json) if json else None
 
 

@@ -34,6 +34,8 @@ class Access:
 
     provider: str
     base_url: str
+    #: the provider's own address; messages name any other one
+    own_url: str = ""
     key: str = field(default="", repr=False)
     #: any other than this gets the bare key, without `Bearer`
     key_header: str = "Authorization"
@@ -57,6 +59,11 @@ class Access:
                 f"the base URL for {self.provider} is not an address of a web server; "
                 "give one such as https://host/v1"
             )
+
+    @property
+    def shown_name(self) -> str:
+        """The provider, with the host if the base URL is not the provider's own."""
+        return self.provider if self.base_url == self.own_url else f"{self.provider} at {self.host}"
 
     @property
     def host(self) -> str:

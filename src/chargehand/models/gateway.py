@@ -286,7 +286,9 @@ class ModelGateway:
         if line is None:
             provider = model.name.partition(":")[0]
             rates = self._rates.get(model.account) or self._rates.get(provider) or Rates()
-            line = ProviderQueue(provider, rates, self._breaker, self._patience)
+            # With its host, if that is not the provider's own.
+            named = getattr(model, "shown_provider", provider)
+            line = ProviderQueue(named, rates, self._breaker, self._patience)
             self._lines[model.account] = line
         return line
 

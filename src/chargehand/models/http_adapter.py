@@ -80,6 +80,8 @@ class HttpModel(ABC):
         self.model = model
         self.access = access
         self.name = f"{access.provider}:{model}"
+        #: the provider in messages
+        self.shown_provider = access.shown_name
         self.account = base.account_of(access.provider, f"{access.host} {access.key}")
         may_cost = access.provider not in FREE
         self.abilities = abilities or base.Abilities(is_real=not access.is_local, may_cost=may_cost)
@@ -132,7 +134,7 @@ class HttpModel(ABC):
                 gathered = self.gathering()
                 while not gathered.is_over:
                     if (data := await events.next()) is None:
-                        raise garbled(self.access, "broke off before its end")
+                        raise events.cut_off()
                     if piece := self._read(_without_halves, gathered.take, data, events.headers):
                         yield piece
                 yield self.examined(self._read(gathered.reply), request)

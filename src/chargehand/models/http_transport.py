@@ -43,6 +43,14 @@ class EventStream:
         self._loop = asyncio.get_running_loop()
         self._began = self._heard = self._turn = self._loop.time()
         self._size = 0
+        self._has_events = False
+
+    def cut_off(self) -> ModelError:
+        """The error for a stream that ended too early, or an answer that is no stream of events."""
+        kind = self._response.content_type
+        is_stream = self._has_events or not self._size or kind == "text/event-stream"
+        fact = "broke off before its end" if is_stream else f"is {kind}, not a stream of events"
+        return garbled(self._endpoint.access, fact)
 
     async def next(self) -> bytes | None:
         """The data of the next event; None at the end of the stream.
@@ -51,7 +59,7 @@ class EventStream:
         """
         while True:
             if (data := self._lines.next_event()) is not None:
-                self._heard = self._loop.time()
+                self._heard, self._has_events = self._loop.time(), True
                 if self._heard - self._turn > LONGEST_TURN:
                     await asyncio.sleep(0)  # reading what is buffered waits for nothing
                     self._turn = self._loop.time()

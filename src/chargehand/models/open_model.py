@@ -36,6 +36,18 @@ class Provider(Struct, frozen=True, kw_only=True):
     key_header: str = "Authorization"
 
 
+class NamedKey(str):
+    """A key, with the place where a user would change it, for messages."""
+
+    __slots__ = ("source",)
+    source: str
+
+    def __new__(cls, key: str, source: str) -> "NamedKey":
+        named = super().__new__(cls, key)
+        named.source = source
+        return named
+
+
 PROVIDERS = {
     "openai": Provider(
         base_url="https://api.openai.com/v1",
@@ -187,18 +199,23 @@ def _access(
     access = Access(
         provider=provider,
         base_url=_base_url(provider, url, name, version),
+        own_url=known.base_url,
         key=key if key is not None else os.environ.get(known.key_variable, ""),
         key_header=known.key_header,
-        key_source="key=" if key is not None else known.key_variable,
+        key_source=known.key_variable if key is None else _source_of(key),
         headers={**_protocol_headers(provider), **(headers or {})},
         query={"api-version": version} if version else {},
     )
     if known.needs_key and not access.key and not access.is_local:
         raise ModelDenied(
             f"{provider}:{name} needs a key, and there is none; "
-            f"set {known.key_variable}, or give key="
+            f"set {known.key_variable}, or give a key (key= in Python, key_variable in a crew file)"
         )
     return access
+
+
+def _source_of(key: str) -> str:
+    return key.source if isinstance(key, NamedKey) else "key="
 
 
 def _protocol_headers(provider: str) -> dict[str, str]:

@@ -181,7 +181,7 @@ def failure_of(complaint: Complaint, access: Access) -> errors.ModelError:
     said = f": {words.rstrip('.')}" if words else ""
     traced = f" (request {shown(complaint.request_id, access)})" if complaint.request_id else ""
     return kind(
-        f"{access.provider} answered {answered}{said}{traced}; {way_out}",
+        f"{access.shown_name} answered {answered}{said}{traced}; {way_out}",
         retry_after=complaint.retry_after,
         status=complaint.status,
     )
@@ -250,7 +250,7 @@ def _when(wait: timedelta | None) -> str:
 def garbled(access: Access, fact: str) -> errors.ModelGarbled:
     """The error for an answer that cannot be read."""
     return errors.ModelGarbled(
-        f"the answer of {access.provider} {shown(fact, access)}; try again, and if it stays so "
+        f"the answer of {access.shown_name} {shown(fact, access)}; try again, and if it stays so "
         f"check that {access.shown_url} speaks the protocol it is used with"
     )
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from chargehand.decisions.circuit_breaker import Breaker, BreakerFigures, BreakerState
-from chargehand.decisions.rate_limiter import Limiter, Rates
+from chargehand.decisions.rate_limiter import Limiter, Rates, ReachedLimit
 from chargehand.errors import ModelDenied, ModelError, ModelGarbled, ModelUnreachable
 from chargehand.facts.outcome import Parked
 from chargehand.models.provider_errors import seconds_asked_by
@@ -345,14 +345,15 @@ class ProviderQueue:
             left = max(min(seconds, self._needed_until - now), 0.0)
             self._log(left, reason or "it asked to be called later")
 
-    def _log(self, seconds: float, reason: str) -> None:
+    def _log(self, seconds: float, reason: str, *, is_own: bool = False) -> None:
         log.warning(
-            "model_waits provider=%s seconds=%.0f waiting=%d reason=%s; it continues by itself; to end "
-            "the wait, cancel the run, or give it another model or other Rates",
+            "model_waits provider=%s up_to_seconds=%.0f waiting=%d reason=%s; it continues by itself; to end "
+            "the wait, cancel the run, or give it another model%s",
             self._provider,
             seconds,
             max(len(self._waiting), 1),
             reason[:LONGEST_WHY],
+            " or other Rates" if is_own else "",
         )
 
     def _announce(self, wait: float, tokens: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -362,14 +363,14 @@ class ProviderQueue:
                 self.say(wait, self._trouble, now)
         elif self._saying is None:
             # Short waits add up, and a place comes free nobody knows when: said once for a queue.
-            reason = self.limiter.holds(tokens, now)
+            hold = self.limiter.hold(tokens, now)
             in_ = 0 if SAID < wait < math.inf else SAID
-            self._saying = loop.call_later(in_, self._say_queue, reason)
+            self._saying = loop.call_later(in_, self._say_queue, hold)
 
-    def _say_queue(self, reason: str) -> None:
+    def _say_queue(self, hold: ReachedLimit) -> None:
         waiting = sum(not turn.done() for *_, turn, _ in self._waiting)
         if waiting:
-            self._log(max(self.limiter.time_for(waiting), SAID), reason)
+            self._log(max(self.limiter.time_for(waiting), SAID), hold.words, is_own=hold.is_own)
 
     def _fall_silent(self) -> None:
         if self._saying is not None:

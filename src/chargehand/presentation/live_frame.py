@@ -13,6 +13,7 @@ from chargehand.facts.events import RunStatus
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
 from chargehand.presentation.live_state import LiveState, LiveTask
+from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.plain_text import (
     cell_width,
     clean,
@@ -80,7 +81,7 @@ class StyledText(NamedTuple):
 Line: TypeAlias = "tuple[StyledText, ...]"
 #: in front of each row of a question
 _EDGE = StyledText("▌ ", "needs")
-_Row: TypeAlias = "tuple[str, LiveTask | tuple[str, datetime]]"
+_Row: TypeAlias = "tuple[NestedPath, LiveTask | tuple[str, datetime]]"
 
 
 class OpenQuestion(Struct, kw_only=True):
@@ -303,9 +304,10 @@ class LiveFrame(Struct, kw_only=True):
         where, task = row
         if not isinstance(task, LiveTask):
             words = one_line(system_task_words(task[0]), 80)
-            return f"{where}{SUPERVISOR}", words, "", self._since(task[1])
+            what = f"{one_line(where.tasks, 80)}{words}"
+            return f"{where.supervisors}{SUPERVISOR}", what, "", self._since(task[1])
         again = f" (attempt {task.attempt})" if task.attempt > 1 else ""
-        what = f"{one_line(task.id, 80)}{again}"
+        what = f"{one_line(f'{where.tasks}{task.id}', 80)}{again}"
         call, since = one_line(task.note, 120), task.began_at
         if task.items is not None and task.items.total:
             call = str(task.items)
@@ -314,7 +316,7 @@ class LiveFrame(Struct, kw_only=True):
                 call = f"{task.items.words}: {why}" if why else task.items.words
         elif task.call is not None:
             call, since = one_line(str(task.call), 120), task.call.began_at
-        return one_line(f"{where}{task.worker}", 60), what, call, self._since(since)
+        return one_line(f"{where.supervisors}{task.worker}", 60), what, call, self._since(since)
 
     def _since(self, at: datetime | None) -> str:
         return "" if at is None else shown_length(max(self.now - at, timedelta()))
@@ -337,8 +339,10 @@ class LiveFrame(Struct, kw_only=True):
         if usage.money or limits.money is not None:
             parts.append(_of(money_words(usage.money), limits.money, "${:g}"))
         words = [f"spent {' · '.join(parts)}"] if parts else []
-        if self.state.busy or self.state.running:
-            words.append(f"{self.state.parallelism(self.now):.1f} tasks at once on average")
+        if self.state.speedup.has_work:
+            words.append(
+                f"{self.state.speedup.at(self.state.ended_at or self.now):.1f} tasks at once on average"
+            )
         if words:
             yield (StyledText(f"  {'  ·  '.join(words)}", "dim"),)
 

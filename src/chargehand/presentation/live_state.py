@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct, field
 
 from chargehand.decisions.schedule import RunState
+from chargehand.decisions.speedup import SpeedupSoFar
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState, ranks_of
 from chargehand.facts import events
@@ -17,6 +18,7 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Cancelled, Done, Failed, NeedsInput, Question, Usage
 from chargehand.facts.plan import Task, item_of
 from chargehand.facts.value import Value
+from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.progress_lines import ItemCount
 from chargehand.result import RunResult
 
@@ -78,9 +80,9 @@ class LiveTask(Struct, kw_only=True):
 class LiveState:
     """The state of a run, updated by `hear`."""
 
-    def __init__(self, where: str = "") -> None:
-        #: the path of the nested supervisor; empty for the run itself
-        self.where = where
+    def __init__(self, where: NestedPath | None = None) -> None:
+        #: the path of a nested run; empty for the run itself
+        self.where = where or NestedPath()
         self.run = ""
         self.request = ""
         self.limits = Limits()
@@ -91,12 +93,8 @@ class LiveState:
         self.is_stopping = False
         self.is_planned = False
         self.usage: Usage = NO_USAGE
-        #: up to the last change: total time of all attempts, and the time during which any attempt was running
-        self.busy = timedelta()
-        self._active = timedelta()
-        self._counted_at: datetime | None = None
-        #: running attempts: id of the task or item, and number of the attempt
-        self._attempts: set[tuple[str, int]] = set()
+        #: of this run and of its nested runs, as far as they are heard
+        self.speedup = SpeedupSoFar()
         self.tasks: dict[str, LiveTask] = {}
         self.counts: Counter[TaskState] = Counter()
         self.running: dict[str, LiveTask] = {}
@@ -111,9 +109,14 @@ class LiveState:
         self._tails: dict[str, timedelta] = {}
 
     def hear(self, event: Event) -> None:
+        self.speedup.hear(event)
         heard = self._HEARD.get(type(event))
         if heard is not None:
             heard(self, event)
+
+    def hear_below(self, run: str, event: Event) -> None:
+        """Take an event of a run nested in this one, which has a `LiveState` of its own."""
+        self.speedup.hear(event, run)
 
     def catch_up(self, result: RunResult) -> None:
         """Take over the state of a run whose earlier events were not heard."""
@@ -138,23 +141,6 @@ class LiveState:
         if self.began_at is None:
             return timedelta()
         return max((self.ended_at or now) - self.began_at, timedelta())
-
-    def parallelism(self, now: datetime) -> float:
-        """Mean number of attempts running at once, while any was running."""
-        last = self._since_counted(now)
-        active = self._active + (last if self._attempts else timedelta())
-        return (self.busy + last * len(self._attempts)) / active if active else 0.0
-
-    def _since_counted(self, at: datetime) -> timedelta:
-        return timedelta() if self._counted_at is None else max(at - self._counted_at, timedelta())
-
-    def _count_time(self, at: datetime) -> None:
-        """Add the time since the last attempt started or ended."""
-        if self._attempts:
-            last = self._since_counted(at)
-            self.busy += last * len(self._attempts)
-            self._active += last
-        self._counted_at = at
 
     def phases(self) -> dict[int, list[LiveTask]]:
         """The tasks by phase, in the order of the plan."""
@@ -272,9 +258,6 @@ class LiveState:
             task.items.total = event.first + len(event.items)
 
     def _started(self, event: events.AttemptStarted) -> None:
-        if not is_system_task(event.task):
-            self._count_time(event.at)
-            self._attempts.add((event.task, event.attempt))
         task = self.tasks.get(event.task)
         if task is not None:
             if task.items is None or task.began_at is None:  # else it combines the items' results
@@ -295,7 +278,6 @@ class LiveState:
     def _finished(self, event: events.AttemptFinished) -> None:
         self.usage += event.outcome.usage
         self.duties.pop(event.task, None)
-        self._end_attempt(event)
         outcome = event.outcome
         if isinstance(outcome, NeedsInput):
             self.questions[outcome.question.id] = (event.task, outcome.question)
@@ -305,16 +287,6 @@ class LiveState:
             return
         task.is_in_part = isinstance(outcome, Done) and bool(outcome.gaps)
         self._end(task, _AFTER[type(outcome)])
-
-    def _end_attempt(
-        self,
-        event: events.AttemptFinished
-        | events.AttemptLost
-        | events.AttemptPreempted
-        | events.AttemptParked,
-    ) -> None:
-        self._count_time(event.at)
-        self._attempts.discard((event.task, event.attempt))
 
     def _finish_item(self, event: events.AttemptFinished) -> None:
         mapped = self._mapped(event.task)
@@ -338,15 +310,12 @@ class LiveState:
         return None if item is None else self.tasks.get(item[0])
 
     def _lost(self, event: events.AttemptLost) -> None:
-        self._end_attempt(event)
         self._leave(event.task, TaskState.RETRYING)
 
     def _preempted(self, event: events.AttemptPreempted) -> None:
-        self._end_attempt(event)
         self._leave(event.task, TaskState.READY)
 
     def _parked(self, event: events.AttemptParked) -> None:
-        self._end_attempt(event)
         self._leave(event.task, TaskState.RETRYING)
 
     def _leave(self, id_: str, state: TaskState) -> None:
@@ -414,8 +383,6 @@ class LiveState:
 
     def _ended(self, event: events.RunFinished) -> None:
         self.status, self.ended_at = event.status, event.at
-        self._count_time(event.at)
-        self._attempts.clear()
         self.questions.clear()
         for task in self.tasks.values():
             if not task.state.is_settled:

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,6 +19,8 @@ _CONTROLS = (
     r"|[\ud800-\udfff]"  # lone surrogates, which cannot be encoded
 )
 _FORBIDDEN = re.compile(_CONTROLS)
+#: an instant as reasons for waits contain it
+_INSTANT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{6})?\+00:00")
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -182,6 +184,16 @@ def money_words(money: float | None) -> str:
 def clock_words(at: datetime) -> str:
     """The local time of day."""
     return at.astimezone().strftime("%H:%M:%S")
+
+
+def with_local_times(text: str) -> str:
+    """The text with its instants in UTC as local times: the time of day, with the date unless it is today's."""
+    return _INSTANT.sub(_local, text)
+
+
+def _local(found: re.Match[str]) -> str:
+    at, now = datetime.fromisoformat(found[0]).astimezone(), datetime.now(UTC).astimezone()
+    return clock_words(at) if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def counted(number: int, noun: str) -> str:

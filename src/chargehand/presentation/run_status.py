@@ -1,6 +1,6 @@
 """The status of a run in one word, including runs without a leader and unreadable runs."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 from chargehand.decisions.schedule import RunState
@@ -30,8 +30,10 @@ INTERRUPTED = "interrupted"
 T = TypeVar("T")
 
 
-def status_words(status: str) -> str:
-    """A status in words."""
+def status_words(status: str, answered: Collection[str] = ()) -> str:
+    """A status in words; `answered` are the answers that no process has read yet."""
+    if status == INTERRUPTED and answered:
+        return "answered"  # nothing went wrong: it only has to be resumed
     return "waits for an answer" if status == WAITING else status
 
 

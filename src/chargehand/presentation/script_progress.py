@@ -3,6 +3,7 @@
 import sys
 
 from chargehand.facts.events import KINDS, Event
+from chargehand.presentation.nested_paths import NestedPaths
 from chargehand.presentation.plain_text import clean
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.presentation.run_status import nested_in
@@ -15,18 +16,20 @@ def show_progress(boss: Supervisor) -> Supervisor:
     boss = show_progress(ch.Supervisor(workers, model="openai:gpt-5-mini"))
     result = boss.run_sync("…")
     """
-    _listen(boss, "")
+    paths = NestedPaths()
+    _listen(boss, "", paths)
     for where, nested in nested_in(boss):
-        _listen(nested, where)
+        _listen(nested, where, paths)
     return boss
 
 
-def _listen(boss: Supervisor, where: str) -> None:
+def _listen(boss: Supervisor, where: str, paths: NestedPaths) -> None:
     runs: dict[str, ProgressLines] = {}
 
     def hear(run: str, event: Event) -> None:
+        paths.hear(run, event)
         if run not in runs:
-            runs[run] = ProgressLines(_say, where)
+            runs[run] = ProgressLines(_say, paths.of(run, where).whole)
         runs[run].hear(event)
 
     boss.on(*KINDS.values())(hear)

@@ -224,9 +224,13 @@ class RunControl:
         runtime = self._runtimes.leading(run_id)
         dispatch = None if runtime is None else runtime.kernel.dispatch
         standing = await self._standing(run_id, live_run, letters)
-        is_submitted = standing is not None and standing.is_submitted
         explainer = Explainer(
-            run_id, live_run, self._clock.now(), dispatch, is_submitted=is_submitted
+            run_id,
+            live_run,
+            self._clock.now(),
+            dispatch,
+            is_submitted=standing is not None and standing.is_submitted,
+            is_led=standing is None or standing.leader is not None,
         )
         below = await self._look_below(live_run)
         return RunResult(run_id, live_run, self._handle.reading, shape, below, explainer, standing)

@@ -436,7 +436,9 @@ class RunDirectory:
         if standing.leader is not None and standing.leader.node == self.journal.leases.node:
             found = (await self.boss.look(record.run)).waits  # it knows the order in the queue
         else:
-            found = Explainer(record.run, record.live_run, datetime.now(UTC)).all()
+            is_led = standing.leader is not None
+            now = datetime.now(UTC)
+            found = Explainer(record.run, record.live_run, now, is_led=is_led).all()
         return [
             WaitView(wait.task, wait.what, wait.since_at, wait.cause.value)
             for wait in found
