@@ -459,3 +459,55 @@ def test_a_working_folder_that_was_deleted_is_named(
         os.chdir(tmp_path)
     assert result.exit_code == 2
     assert "the working folder was deleted" in result.output
+
+
+# what is refused before anything starts
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ("gpt-5", "no model is called 'gpt-5'"),
+        ("opnai:gpt", "no model is called 'opnai:gpt'"),
+        ("openai:gpt-5-mini", "set OPENAI_API_KEY"),
+    ],
+)
+@pytest.mark.parametrize("instruction", ["", "One paragraph"])
+def test_a_model_that_cannot_be_opened_is_refused_before_a_plan_is_run(
+    model: str, why: str, instruction: str
+) -> None:
+    tasks = [{"id": "a", "description": "Do it", "worker": "quick"}]
+    plan = {"goal": "Get it done", "tasks": tasks, "instruction": instruction}
+    Path("plan.json").write_text(json.dumps(plan))
+    words = ("run", "--plan", "plan.json", "--crew", "crew.py:workers", "--model", model)
+    refused = chargehand(*words)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert why in refused.stderr
+    assert "no runs" in chargehand("runs").stderr
+
+
+def test_a_model_that_cannot_be_opened_is_refused_before_a_request_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CHARGEHAND_MODEL", "opnai:gpt")
+    refused = chargehand("run", "Anything", "--crew", "crew.py:workers")
+    assert refused.exit_code == 2
+    assert "no model is called 'opnai:gpt'" in refused.stderr
+    assert "no runs" in chargehand("runs").stderr
+
+
+def test_a_run_is_not_resumed_without_the_model_that_composes_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CHARGEHAND_MODEL", "offline")
+    tasks = [{"id": "a", "description": "Do it", "worker": "asker"}]
+    Path("plan.json").write_text(
+        json.dumps({"goal": "Get it done", "tasks": tasks, "instruction": "One paragraph"})
+    )
+    assert chargehand("run", "--plan", "plan.json", "--crew", "crew.py:workers").exit_code == 4
+    monkeypatch.setenv("CHARGEHAND_MODEL", "opnai:gpt")
+    refused = chargehand("resume", "last")
+    assert refused.exit_code == 2
+    assert "no model is called 'opnai:gpt'" in refused.stderr
+    monkeypatch.setenv("CHARGEHAND_MODEL", "offline")
+    assert chargehand("resume", "last", "--on-question", "fail").exit_code != 2

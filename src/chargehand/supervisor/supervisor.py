@@ -396,6 +396,10 @@ class Supervisor:
         """Whether it has a model of its own, to plan, compose answers and answer delegated questions."""
         return self._config.resources.has_model
 
+    def check_model(self) -> None:
+        """Raise `UsageError` or `ModelDenied` if its own model cannot be opened: a wrong name, no key. Nothing is sent."""
+        self._config.resources.check_openable()
+
     def keep_in(self, journal: str | os.PathLike[str]) -> None:
         """Store runs in this file from now on."""
         if self._runtimes.current is not None:
