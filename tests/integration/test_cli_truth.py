@@ -116,6 +116,20 @@ def test_json_and_quiet_is_one_object() -> None:
     assert told.keys() >= {"run", "claims", "confidence", "usage"}
 
 
+def test_a_run_that_waits_for_a_person_prints_no_answer_yet() -> None:
+    """What is done so far could be taken for the answer by whoever reads stdout."""
+    for flags in ([], ["--quiet"]):
+        result = run(*flags, a="quick", b="asker")
+        assert (result.exit_code, result.stdout) == (4, "")
+        assert "Which colour?" in result.stderr
+    assert "did" in chargehand("show", "last").stdout
+
+
+def test_json_and_quiet_has_all_fields_of_the_usage() -> None:
+    told = json.loads(run("--json", "--quiet", a="quick").stdout)
+    assert told["usage"].keys() >= {"calls", "tokens_in", "tokens_out", "money"}
+
+
 def test_json_and_quiet_of_a_run_that_waits_has_its_questions() -> None:
     result = run("--json", "--quiet", a="asker")
     told = json.loads(result.stdout)

@@ -226,8 +226,9 @@ class RunSession:
         return Exit.INTERRUPTED
 
     def _tell_answer(self, result: RunResult) -> None:
-        """Print the answer on stdout, and doubts and gaps on stderr."""
-        if not self._is_in_file(result):
+        """Print the answer on stdout, and doubts and gaps on stderr. A run that waits for a person has no answer yet."""
+        is_in_file = self._is_in_file(result)
+        if not is_in_file and self._exit(result) is not Exit.NEEDS_A_PERSON:
             words = clean(output_words(result.answer.output))
             streamed = clean(self._watch.streamed)
             if streamed and words.startswith(streamed):
