@@ -26,7 +26,7 @@ from chargehand.facts.events import Event
 from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
-from chargehand.journal.open_journal import open_journal
+from chargehand.journal.open_journal import open_to_read
 from chargehand.presentation.plain_text import clean, counted, money_words, one_line
 from chargehand.regular_file import read_regular_file
 from chargehand.settings import JournalPlace, journal_place
@@ -121,7 +121,7 @@ async def _learned(place: JournalPlace) -> Outlook:
     """Durations and costs from the finished runs of a journal; empty if there is no journal."""
     if not place.exists():
         return Outlook()
-    journal = open_journal(place)
+    journal = open_to_read(place)
     try:
         return Outlook(paces=await PastPaces().paces(journal), prices=await _prices(journal))
     finally:

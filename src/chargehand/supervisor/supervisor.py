@@ -169,7 +169,8 @@ class Supervisor:
         self._config = SupervisorConfig(
             workers=WorkerPool(roster, options),
             resources=resources,
-            journal=JournalHandle(journal),
+            # Without workers it leads no run: it may still be there to look at those of others.
+            journal=JournalHandle(journal, may_be_read_only=not list(roster)),
             clock=clock or SystemClock(),
             runs=runs,
         )
