@@ -150,8 +150,10 @@ class JournalPlace(os.PathLike[str]):
     It is opened by `os.fspath`, and shown by `str` without the password.
     """
 
-    def __init__(self, given: str) -> None:
+    def __init__(self, given: str, *, is_default: bool = False) -> None:
         self._given = given
+        #: nobody has named it: then it need not be there yet
+        self.is_default = is_default
         self._is_server = is_dsn(given)
 
     def __fspath__(self) -> str:
@@ -175,6 +177,14 @@ class JournalPlace(os.PathLike[str]):
                 f"the journal {self} is missing, and {mark} shows that there was one; put the file back, from a "
                 f"backup if need be, or delete {mark.name} to begin with an empty journal"
             )
+        return False
+
+    def is_to_be_read(self) -> bool:
+        """Whether there may be runs to read. Raises `UsageError` if somebody has named this place and there is no journal."""
+        if self.exists():
+            return True
+        if not self.is_default:
+            raise UsageError(f"there is no journal at {self}; give another one with --journal")
         return False
 
     def command(self, *words: str) -> str:
@@ -208,7 +218,8 @@ def _file_of(given: str) -> str:
 
 def journal_place(given: str = "") -> JournalPlace:
     """Where runs are kept: as given, or as the environment says, or below the working folder."""
-    return JournalPlace(str(given or os.environ.get(JOURNAL_VARIABLE, "") or JOURNAL))
+    named = given or os.environ.get(JOURNAL_VARIABLE, "")
+    return JournalPlace(str(named or JOURNAL), is_default=not named)
 
 
 def token_file_beside(journal: str) -> Path:

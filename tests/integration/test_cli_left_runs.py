@@ -365,3 +365,26 @@ async def test_a_run_that_was_only_submitted_is_not_interrupted(journal: str) ->
         run = await boss.post(make_plan(make_task("a", "asker")))
         seen = await boss.look(run)
         assert (seen.is_interrupted, seen.leader) == (False, None)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "trace last", "answer last red", "watch last"])
+@pytest.mark.parametrize("as_", ["option", "variable"])
+def test_a_journal_that_was_named_and_is_not_there_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, as_: str
+) -> None:
+    place = str(tmp_path / "teem.db")
+    if as_ == "variable":
+        monkeypatch.setenv("CHARGEHAND_JOURNAL", place)
+    told = chargehand(*command.split(), *(["--journal", place] if as_ == "option" else []))
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert f"there is no journal at {place}" in told.stderr
+
+
+@pytest.mark.parametrize("command", ["runs", "status"])
+def test_no_journal_at_the_default_place_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CHARGEHAND_JOURNAL", raising=False)
+    told = chargehand(command)
+    assert (told.exit_code, "runs in .chargehand/runs.db" in told.stderr) == (0, True)

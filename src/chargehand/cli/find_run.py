@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 async def heads_in(place: JournalPlace) -> list[Head]:
-    """All runs, including submitted ones, most recently changed first. Empty if the journal does not exist."""
-    if not place.exists():
+    """All runs, including submitted ones, most recently changed first. Empty if the default journal does not exist."""
+    if not place.is_to_be_read():
         return []
     journal = open_to_read(place)
     try:
