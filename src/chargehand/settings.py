@@ -124,13 +124,15 @@ def _with_journal(kept_in: str, choice: Choice) -> Choice:
 def _crew_and_taken(choice: Choice, say: Say) -> tuple[Crew | Supervisor, frozenset[str]]:
     """The chosen crew, and which of the flags the function that made it has taken in."""
     from chargehand.crews.default_crew import default_crew
-    from chargehand.crews.python_crews import python_crew
+    from chargehand.crews.python_crews import python_crew, without_name
     from chargehand.crews.toml_crews import toml_crew
 
     if not choice.crew:
         return default_crew(choice.files or _working_folder(say)), frozenset()
     if choice.crew.endswith(".toml"):
         return toml_crew(Path(choice.crew), choice.files or None), frozenset()
+    if choice.crew.endswith(".py"):
+        raise without_name(choice.crew)
     if ":" not in choice.crew:
         raise UsageError(
             f"{choice.crew!r} is not a crew; give a TOML file (crew.toml), or Python as path.py:name"

@@ -525,3 +525,42 @@ def test_a_run_is_not_resumed_without_the_model_that_composes_its_answer(
     assert "no model is called 'opnai:gpt'" in refused.stderr
     monkeypatch.setenv("CHARGEHAND_MODEL", "offline")
     assert chargehand("resume", "last", "--on-question", "fail").exit_code != 2
+
+
+@pytest.mark.parametrize(
+    ("option", "typed", "plain"),
+    [
+        ("--money", "ten", "'ten' is not a number of at least 0"),
+        ("--money", "-1", "'-1' is not a number of at least 0"),
+        ("--calls", "1.5", "'1.5' is not a whole number of at least 0"),
+        ("--parallel", "0", "'0' is not a whole number of at least 1"),
+    ],
+)
+def test_a_number_that_is_none_is_told_in_plain_words(option: str, typed: str, plain: str) -> None:
+    told = run(option, typed, a="quick")
+    assert (told.exit_code, plain in told.stderr) == (2, True), told.stderr
+
+
+def test_a_crew_file_in_python_without_a_name_is_answered_with_the_names_that_it_has() -> None:
+    told = run(a="quick", crew="crew.py")
+    assert told.exit_code == 2
+    assert "name the crew in crew.py, as crew.py:NAME; it has workers, boss, kept, " in told.stderr
+    assert "made" in told.stderr
+
+
+def test_a_mistyped_question_is_answered_with_those_that_are_open() -> None:
+    run(a="asker", b="asker")
+    ids = re.findall(r"chargehand answer (\S+) TEXT", chargehand("show", "last").stdout)
+    assert len(ids) == 2
+    told = chargehand("answer", f"{ids[0]}x", "red")
+    assert told.exit_code == 2
+    assert f"asks no question '{ids[0]}x'; its open questions: {', '.join(ids)}; " in told.stderr
+    assert chargehand("answer", ids[0], "red").exit_code == 0
+    assert "already answered" in chargehand("answer", ids[0], "blue").stderr
+
+
+def test_a_submitted_run_has_no_conversation_and_no_plan_yet() -> None:
+    chargehand("submit", "Find out", "--crew", "crew.py:workers", "--model", "offline")
+    assert "submitted  no plan yet  Find out" in chargehand("status").stdout
+    told = chargehand("talk", "last")
+    assert (told.exit_code, "was submitted and has no events yet" in told.stderr) == (2, True)

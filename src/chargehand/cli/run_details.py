@@ -213,8 +213,8 @@ def _efforts(result: RunResult, trace: Trace) -> dict[str, _Effort]:
     for span in trace.attempts:
         item = item_of(span.task)
         task = span.task if item is None else item[0]
-        known = result.tasks.get(task)
-        is_running = known is not None and known.state is TaskState.RUNNING
+        told = result.tasks.get(task)
+        is_running = told is not None and told.state is TaskState.RUNNING
         end = span.ended_at or (until if is_running else None) or span.began_at
         known = efforts.setdefault(task, _Effort(span.began_at, end))
         known.ended_at = max(known.ended_at, end)

@@ -14,7 +14,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.given_path import GivenPath
-from chargehand.cli.options import journal_option, json_option
+from chargehand.cli.options import WholeNumber, journal_option, json_option
 from chargehand.cli.request_and_plan_input import given_plan
 from chargehand.cli.text_charts import bars, gantt
 from chargehand.decisions.plan_forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
@@ -44,7 +44,7 @@ _NAMES = 11
 @journal_option
 @click.option(
     "--parallel",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=100,
     metavar="N",
     help="Number of slots: how many tasks can run at once. Default: 100, as in a run.",
@@ -58,7 +58,7 @@ _NAMES = 11
 )
 @click.option(
     "--runs",
-    type=click.IntRange(1, 10_000),
+    type=WholeNumber(1, 10_000),
     default=200,
     metavar="N",
     help="Number of simulations. Default: 200. Plans with very many items are simulated less often.",

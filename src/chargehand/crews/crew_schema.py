@@ -333,7 +333,8 @@ def _prune(document: dict[str, Any], location: Sequence[int | str]) -> bool:
         return False
     if location[0] == "worker" and len(location) < 3:
         return len(location) == 2 and _make_plain(document["worker"], int(location[1]))
-    holder, key, inner = document, location[0], document[location[0]]
+    holder, key = document, location[0]
+    inner: Any = document.get(str(key))
     for part in location[1:]:
         if isinstance(inner, dict) and part in inner:
             holder, key, inner = inner, part, inner[part]
