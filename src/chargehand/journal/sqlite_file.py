@@ -15,7 +15,7 @@ import apsw
 from chargehand.errors import JournalDamaged, JournalError, JournalUnfit, JournalVersion
 from chargehand.journal.base import GENESIS
 from chargehand.journal.hash_chain import seal
-from chargehand.journal.head_mark import HeadMark, Mark
+from chargehand.journal.head_mark import HeadMark, Mark, accept_words
 from chargehand.journal.leases import SERVED_FORMAT
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
@@ -385,8 +385,7 @@ class JournalFile:
     def _mark_damage(self, lost: str) -> JournalDamaged:
         return JournalDamaged(
             f"{self.path} is damaged: {lost} (by the head mark {self.mark.path.name}); restore both "
-            "from a backup, or go on without what is missing with "
-            "open_journal(path, accept_damage=True)"
+            f"from a backup, or go on without what is missing with {accept_words(self.path)}"
         )
 
 
