@@ -124,13 +124,15 @@ def _with_journal(kept_in: str, choice: Choice) -> Choice:
 def _crew_and_taken(choice: Choice, say: Say) -> tuple[Crew | Supervisor, frozenset[str]]:
     """The chosen crew, and which of the flags the function that made it has taken in."""
     from chargehand.crews.default_crew import default_crew
-    from chargehand.crews.python_crews import python_crew
+    from chargehand.crews.python_crews import python_crew, without_name
     from chargehand.crews.toml_crews import toml_crew
 
     if not choice.crew:
         return default_crew(choice.files or _working_folder(say)), frozenset()
     if choice.crew.endswith(".toml"):
         return toml_crew(Path(choice.crew), choice.files or None), frozenset()
+    if choice.crew.endswith(".py"):
+        raise without_name(choice.crew)
     if ":" not in choice.crew:
         raise UsageError(
             f"{choice.crew!r} is not a crew; give a TOML file (crew.toml), or Python as path.py:name"
@@ -150,8 +152,10 @@ class JournalPlace(os.PathLike[str]):
     It is opened by `os.fspath`, and shown by `str` without the password.
     """
 
-    def __init__(self, given: str) -> None:
+    def __init__(self, given: str, *, is_default: bool = False) -> None:
         self._given = given
+        #: nobody has named it: then it need not be there yet
+        self.is_default = is_default
         self._is_server = is_dsn(given)
 
     def __fspath__(self) -> str:
@@ -175,6 +179,14 @@ class JournalPlace(os.PathLike[str]):
                 f"the journal {self} is missing, and {mark} shows that there was one; put the file back, from a "
                 f"backup if need be, or delete {mark.name} to begin with an empty journal"
             )
+        return False
+
+    def is_to_be_read(self) -> bool:
+        """Whether there may be runs to read. Raises `UsageError` if somebody has named this place and there is no journal."""
+        if self.exists():
+            return True
+        if not self.is_default:
+            raise UsageError(f"there is no journal at {self}; give another one with --journal")
         return False
 
     def command(self, *words: str) -> str:
@@ -208,7 +220,8 @@ def _file_of(given: str) -> str:
 
 def journal_place(given: str = "") -> JournalPlace:
     """Where runs are kept: as given, or as the environment says, or below the working folder."""
-    return JournalPlace(str(given or os.environ.get(JOURNAL_VARIABLE, "") or JOURNAL))
+    named = given or os.environ.get(JOURNAL_VARIABLE, "")
+    return JournalPlace(str(named or JOURNAL), is_default=not named)
 
 
 def token_file_beside(journal: str) -> Path:

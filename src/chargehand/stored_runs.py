@@ -15,7 +15,7 @@ from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import Plan
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.base import IMPORTED, Journal
-from chargehand.journal.open_journal import open_journal
+from chargehand.journal.open_journal import open_journal, open_to_read
 
 log = logging.getLogger("chargehand")
 
@@ -119,10 +119,16 @@ def _plan_difference(before: Plan, now: Plan) -> str:
 class JournalHandle:
     """Where a supervisor keeps its runs: a journal that it opened by its path, or one it was handed."""
 
-    def __init__(self, where: "str | os.PathLike[str] | Journal | None" = None) -> None:
+    def __init__(
+        self,
+        where: "str | os.PathLike[str] | Journal | None" = None,
+        *,
+        may_be_read_only: bool = False,
+    ) -> None:
+        self._open = open_to_read if may_be_read_only else open_journal
         #: None: somebody else opened the journal, or it is in memory
         self.path = where if isinstance(where, (str, os.PathLike)) else None
-        self.current = open_journal(where)
+        self.current = self._open(where)
         #: whether no other supervisor can have this journal: it is in memory, and was made here
         self.is_private = where is None
         self._is_closed = False
@@ -134,7 +140,7 @@ class JournalHandle:
     def move(self, path: "str | os.PathLike[str]") -> None:
         """Keep runs in this file from now on."""
         if self.path is None or Path(self.path).absolute() != Path(path).absolute():
-            self.path, self.current, self.is_private = path, open_journal(path), False
+            self.path, self.current, self.is_private = path, self._open(path), False
 
     async def close(self) -> None:
         """Let go of the journal, if it was opened here."""
@@ -148,7 +154,7 @@ class JournalHandle:
         if not self._is_closed:
             yield self.current
             return
-        journal = open_journal(self.path)
+        journal = self._open(self.path)
         try:
             yield journal
         finally:

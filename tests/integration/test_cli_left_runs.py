@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
@@ -15,8 +16,9 @@ from click.testing import CliRunner, Result
 
 import chargehand as ch
 from chargehand.cli import main
-from chargehand.cli.find_run import standing_of
+from chargehand.cli.find_run import FoundRun, standing_of
 from chargehand.cli.logging_format import log_line, log_words
+from chargehand.cli.run_details import shown as shown_lines
 from chargehand.errors import JournalBusy
 from chargehand.presentation.run_status import status_of
 from tests.guide.conftest import make_plan, make_task
@@ -93,6 +95,51 @@ async def test_show_advises_to_watch_a_run_that_a_process_leads(journal: str) ->
         assert f"  follow it: chargehand watch {run.id}" in shown.stdout
         assert "chargehand resume" not in shown.stdout
         await boss.cancel(run.id)
+
+
+async def test_show_counts_the_time_of_a_run_that_is_under_way_up_to_now(journal: str) -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @ch.worker("slow", "Takes its time")
+    async def slow(brief: ch.Brief) -> str:
+        begun.set()
+        await may_end.wait()
+        return "done"
+
+    async with ch.Supervisor([slow], journal=journal) as boss:
+        run = await boss.submit(make_plan(make_task("a", "slow")))
+        await begun.wait()
+        words = ("show", run.id, "--json", "--journal", journal)
+        before = json.loads((await asyncio.to_thread(chargehand, *words)).stdout)
+        after = json.loads((await asyncio.to_thread(chargehand, *words)).stdout)
+        assert before["status"] == "running"
+        assert 0 < before["seconds"] < after["seconds"]
+        standing = FoundRun(await boss.look(run.id), "running")
+        later = (standing.result.trace.began_at or datetime.now(UTC)) + timedelta(seconds=90)
+        lines = [
+            "".join(part.text for part in line)
+            for line in shown_lines(standing, journal, 80, later)
+        ]
+        assert f"run {run.id}: running after 1m30s" in lines
+        assert "◐ a  running, slow, 1m30s" in lines
+        may_end.set()
+        await run.wait()
+
+
+def test_show_counts_the_time_of_a_run_that_waits_up_to_its_last_event(
+    asking: str, journal: str
+) -> None:
+    words = ("show", asking, "--json", "--journal", journal)
+    first, second = (json.loads(chargehand(*words).stdout)["seconds"] for _ in range(2))
+    assert first == second
+
+
+def test_json_of_a_run_that_spent_nothing_has_all_fields_of_its_usage(
+    asking: str, journal: str
+) -> None:
+    usage = json.loads(chargehand("show", asking, "--json", "--journal", journal).stdout)["usage"]
+    spent = dict.fromkeys(("calls", "tokens_in", "tokens_out", "cache_read", "cache_written"), 0)
+    assert usage == {**spent, "money": 0.0}
 
 
 def test_show_advises_to_resume_a_run_that_no_process_leads(asking: str, journal: str) -> None:
@@ -332,3 +379,26 @@ async def test_a_run_that_was_only_submitted_is_not_interrupted(journal: str) ->
         run = await boss.post(make_plan(make_task("a", "asker")))
         seen = await boss.look(run)
         assert (seen.is_interrupted, seen.leader) == (False, None)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "trace last", "answer last red", "watch last"])
+@pytest.mark.parametrize("as_", ["option", "variable"])
+def test_a_journal_that_was_named_and_is_not_there_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, as_: str
+) -> None:
+    place = str(tmp_path / "teem.db")
+    if as_ == "variable":
+        monkeypatch.setenv("CHARGEHAND_JOURNAL", place)
+    told = chargehand(*command.split(), *(["--journal", place] if as_ == "option" else []))
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert f"there is no journal at {place}" in told.stderr
+
+
+@pytest.mark.parametrize("command", ["runs", "status"])
+def test_no_journal_at_the_default_place_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CHARGEHAND_JOURNAL", raising=False)
+    told = chargehand(command)
+    assert (told.exit_code, "runs in .chargehand/runs.db" in told.stderr) == (0, True)

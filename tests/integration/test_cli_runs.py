@@ -172,7 +172,7 @@ def test_one_signal_lets_what_runs_end_and_prints_how_to_go_on(
     assert "t1 done" in err
     assert "t2 started" not in err
     assert "missing: t2" in err  # what there is by then, with its gap
-    command = next(line for line in err.splitlines() if "chargehand resume" in line)
+    (command,) = [line for line in err.splitlines() if "chargehand resume" in line]  # said once
     resume = command.partition("chargehand ")[2].split()
     resumed = chargehand(place, *resume)
     assert (resumed.returncode, resumed.stdout) == (0, "did t2\n"), resumed.stderr

@@ -116,6 +116,20 @@ def test_json_and_quiet_is_one_object() -> None:
     assert told.keys() >= {"run", "claims", "confidence", "usage"}
 
 
+def test_a_run_that_waits_for_a_person_prints_no_answer_yet() -> None:
+    """What is done so far could be taken for the answer by whoever reads stdout."""
+    for flags in ([], ["--quiet"]):
+        result = run(*flags, a="quick", b="asker")
+        assert (result.exit_code, result.stdout) == (4, "")
+        assert "Which colour?" in result.stderr
+    assert "did" in chargehand("show", "last").stdout
+
+
+def test_json_and_quiet_has_all_fields_of_the_usage() -> None:
+    told = json.loads(run("--json", "--quiet", a="quick").stdout)
+    assert told["usage"].keys() >= {"calls", "tokens_in", "tokens_out", "money"}
+
+
 def test_json_and_quiet_of_a_run_that_waits_has_its_questions() -> None:
     result = run("--json", "--quiet", a="asker")
     told = json.loads(result.stdout)
@@ -459,3 +473,94 @@ def test_a_working_folder_that_was_deleted_is_named(
         os.chdir(tmp_path)
     assert result.exit_code == 2
     assert "the working folder was deleted" in result.output
+
+
+# what is refused before anything starts
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        ("gpt-5", "no model is called 'gpt-5'"),
+        ("opnai:gpt", "no model is called 'opnai:gpt'"),
+        ("openai:gpt-5-mini", "set OPENAI_API_KEY"),
+    ],
+)
+@pytest.mark.parametrize("instruction", ["", "One paragraph"])
+def test_a_model_that_cannot_be_opened_is_refused_before_a_plan_is_run(
+    model: str, why: str, instruction: str
+) -> None:
+    tasks = [{"id": "a", "description": "Do it", "worker": "quick"}]
+    plan = {"goal": "Get it done", "tasks": tasks, "instruction": instruction}
+    Path("plan.json").write_text(json.dumps(plan))
+    words = ("run", "--plan", "plan.json", "--crew", "crew.py:workers", "--model", model)
+    refused = chargehand(*words)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert why in refused.stderr
+    assert "no runs" in chargehand("runs").stderr
+
+
+def test_a_model_that_cannot_be_opened_is_refused_before_a_request_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CHARGEHAND_MODEL", "opnai:gpt")
+    refused = chargehand("run", "Anything", "--crew", "crew.py:workers")
+    assert refused.exit_code == 2
+    assert "no model is called 'opnai:gpt'" in refused.stderr
+    assert "no runs" in chargehand("runs").stderr
+
+
+def test_a_run_is_not_resumed_without_the_model_that_composes_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CHARGEHAND_MODEL", "offline")
+    tasks = [{"id": "a", "description": "Do it", "worker": "asker"}]
+    Path("plan.json").write_text(
+        json.dumps({"goal": "Get it done", "tasks": tasks, "instruction": "One paragraph"})
+    )
+    assert chargehand("run", "--plan", "plan.json", "--crew", "crew.py:workers").exit_code == 4
+    monkeypatch.setenv("CHARGEHAND_MODEL", "opnai:gpt")
+    refused = chargehand("resume", "last")
+    assert refused.exit_code == 2
+    assert "no model is called 'opnai:gpt'" in refused.stderr
+    monkeypatch.setenv("CHARGEHAND_MODEL", "offline")
+    assert chargehand("resume", "last", "--on-question", "fail").exit_code != 2
+
+
+@pytest.mark.parametrize(
+    ("option", "typed", "plain"),
+    [
+        ("--money", "ten", "'ten' is not a number of at least 0"),
+        ("--money", "-1", "'-1' is not a number of at least 0"),
+        ("--calls", "1.5", "'1.5' is not a whole number of at least 0"),
+        ("--parallel", "0", "'0' is not a whole number of at least 1"),
+    ],
+)
+def test_a_number_that_is_none_is_told_in_plain_words(option: str, typed: str, plain: str) -> None:
+    told = run(option, typed, a="quick")
+    assert (told.exit_code, plain in told.stderr) == (2, True), told.stderr
+
+
+def test_a_crew_file_in_python_without_a_name_is_answered_with_the_names_that_it_has() -> None:
+    told = run(a="quick", crew="crew.py")
+    assert told.exit_code == 2
+    assert "name the crew in crew.py, as crew.py:NAME; it has workers, boss, kept, " in told.stderr
+    assert "made" in told.stderr
+
+
+def test_a_mistyped_question_is_answered_with_those_that_are_open() -> None:
+    run(a="asker", b="asker")
+    ids = re.findall(r"chargehand answer (\S+) TEXT", chargehand("show", "last").stdout)
+    assert len(ids) == 2
+    told = chargehand("answer", f"{ids[0]}x", "red")
+    assert told.exit_code == 2
+    assert f"asks no question '{ids[0]}x'; its open questions: {', '.join(ids)}; " in told.stderr
+    assert chargehand("answer", ids[0], "red").exit_code == 0
+    assert "already answered" in chargehand("answer", ids[0], "blue").stderr
+
+
+def test_a_submitted_run_has_no_conversation_and_no_plan_yet() -> None:
+    chargehand("submit", "Find out", "--crew", "crew.py:workers", "--model", "offline")
+    assert "submitted  no plan yet  Find out" in chargehand("status").stdout
+    told = chargehand("talk", "last")
+    assert (told.exit_code, "was submitted and has no events yet" in told.stderr) == (2, True)

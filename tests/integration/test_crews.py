@@ -484,7 +484,7 @@ def test_a_request_that_is_nobodys_goes_to_the_default_of_the_crew_file(
         (WRITER + "[crew.limits]\nmoney = -1\n", r"\[crew\], limits money"),
         (WRITER + "[[mcp]]\nname = 'm'\n", r"\[\[mcp\]\] 1 \('m'\): needs either command"),
         (WRITER + "tools = ['x']\n[tools.x]\nprefix = 'y'\n", r"\[tools.x\] needs use = one of"),
-        (WRITER + WRITER, r"crew.toml: two workers are named 'writer'"),
+        (WRITER + WRITER, r"\[\[worker\]\] 2 \('writer'\): two workers are named 'writer'"),
         (
             WRITER + "[crew]\nbalance = 'fair'\n",
             r"\[crew\], balance: .*'least_busy', 'round_robin' or 'weighted', not 'fair'",
@@ -573,6 +573,46 @@ def test_all_faults_of_a_crew_file_are_told_at_once() -> None:
     with pytest.raises(UsageError, match="3 faults") as caught:
         crew_in(WRITER + "tool = []\ncapacity = 0\n[crew]\nbalance = 'fair'\n")
     assert str(caught.value).count("\n  - ") == 3
+
+
+def test_several_faults_of_each_worker_and_of_every_kind_are_told_at_once() -> None:
+    """Nobody is to mend a file fault by fault, and to start the command again after each."""
+    Path("tools.py").write_text(TOOLS)
+    with pytest.raises(UsageError) as caught:
+        crew_in(
+            '[crew]\nmodel = "house"\nmodle = "x"\n[[worker]]\nname = "b"\ndescription = "Does things"\n'
+            'tools = ["tools.py:nope", "fils", "tools.py:count"]\nmodel = ["offline", "spare"]\n'
+            '[worker.on_failure]\nsteps = ["agian"]\n'
+            '[[worker]]\nname = "a"\ndescription = "Counts"\ntools = ["tools.py:count"]\ncapacty = 2\n'
+            '[worker.rules]\ninit = ["shout"]\nterminal = ["whisper"]\n'
+            '[[worker]]\nname = "b"\ndescription = "Twice"\n[[worker]]\nname = "c"\nmodel = "opnai:x"\n'
+        )
+    told = str(caught.value)
+    for place, word in (
+        ("[crew], modle:", "did you mean 'model'?"),
+        ("[crew], model:", "no model is called 'house'"),
+        ("[[worker]] 1 ('b'):", "nope"),
+        ("[[worker]] 1 ('b'):", "no tools are called 'fils'"),
+        ("[[worker]] 1 ('b'):", "no model is called 'spare'"),
+        ("[[worker]] 1 ('b'):", "'agian'"),
+        ("[[worker]] 2 ('a'), capacty:", "did you mean 'capacity'?"),
+        ("[[worker]] 2 ('a'):", "'shout'"),
+        ("[[worker]] 2 ('a'):", "'whisper'"),
+        ("[[worker]] 3 ('b'):", "two workers are named 'b', this one and [[worker]] 1"),
+        ("[[worker]] 4 ('c'):", "needs a name and a description"),
+        ("[[worker]] 4 ('c'):", "no model is called 'opnai:x'"),
+    ):
+        lines = [line for line in told.splitlines() if place in line and word in line]
+        assert len(lines) == 1, (place, word, told)
+    assert told.startswith("crew.toml has 12 faults:")
+
+
+def test_faults_of_models_are_told_without_those_that_would_follow_from_them() -> None:
+    with pytest.raises(UsageError, match="1 fault:") as caught:
+        crew_in(
+            WRITER + 'model = "house"\n[models.house]\nmodle = "openai:x"\nmodel = "openai:x"\n'
+        )
+    assert "did you mean 'model'?" in str(caught.value)
 
 
 def test_the_file_that_init_writes_is_a_sound_crew() -> None:

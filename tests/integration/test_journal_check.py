@@ -203,3 +203,32 @@ async def test_a_blob_that_is_a_pipe_is_damage_and_is_never_waited_for(tmp_path:
         os.mkfifo(blob)
         with pytest.raises(JournalDamaged, match="is a pipe"):
             await boss.journal.blobs.get(digest)
+
+
+@pytest.mark.parametrize("kind", ["rolled back", "missing mark", "junk mark"])
+def test_a_journal_without_a_sound_end_is_accepted_by_the_command_that_its_refusal_names(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "my runs.db"
+    append(path, "a")
+    DAMAGE[kind](path)
+    refused = command("runs", journal=path)
+    words = f"chargehand verify --journal '{path}' --accept"
+    assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
+    accepted = command("verify", "--accept", journal=path)
+    assert accepted.exit_code == 0, accepted.output
+    assert "is accepted as it is" in accepted.stderr
+    assert "no damage found" in accepted.stderr
+    assert command("runs", journal=path).exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["cut off", "overwritten"])
+def test_what_is_no_journal_any_more_cannot_be_accepted(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "runs.db"
+    append(path, "a")
+    DAMAGE[kind](path)
+    before = path.read_bytes()
+    told = command("verify", "--accept", journal=path)
+    assert told.exit_code in (1, 2)
+    assert isinstance(told.exception, SystemExit)
+    assert path.read_bytes() == before

@@ -122,6 +122,17 @@ def test_a_submitted_run_is_seen_and_cancelled_before_anybody_takes_it_up(place:
         assert [each["status"] for each in told(place, "runs")] == ["succeeded", "cancelled"]
 
 
+def test_watch_says_once_that_no_process_starts_a_submitted_run(place: Path) -> None:
+    run = submitted(place, "clerk")
+    watcher = start(place, "watch", run, "--journal", "runs.db")
+    heard = read_until(watcher, "no process serves this journal")
+    watcher.send_signal(signal.SIGINT)
+    _, rest = watcher.communicate(timeout=20)
+    assert (heard + rest).count("no process serves this journal") == 1
+    assert f"follow it again with:  chargehand watch {run}" in rest
+    assert "the run continues" not in rest
+
+
 def test_a_submitted_run_that_nobody_takes_up_can_be_led_here(place: Path) -> None:
     run = submitted(place, "clerk")
     other = chargehand(place, "resume", run, "--crew", "crew.py:other", "--journal", "runs.db")

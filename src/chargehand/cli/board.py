@@ -8,7 +8,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.find_run import with_run
-from chargehand.cli.options import journal_option, json_option
+from chargehand.cli.options import WholeNumber, journal_option, json_option
 from chargehand.facts.board import Block, Label, Note, NoteOrder, board_of_run
 from chargehand.journal.base import Head
 from chargehand.presentation.live_frame import StyledText
@@ -44,7 +44,7 @@ PREVIEW = 300
 )
 @click.option(
     "--most",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=100,
     metavar="N",
     help="Show at most N notes, the newest ones. Default: 100.",

@@ -9,7 +9,7 @@ from msgspec import Struct
 from chargehand.errors import NotBegun, UnknownRun, UsageError
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import FORGOTTEN, Head, Process
-from chargehand.journal.open_journal import open_journal
+from chargehand.journal.open_journal import open_to_read
 from chargehand.journal.verify import CheckedJournal
 from chargehand.presentation.run_status import INTERRUPTED, SUBMITTED, WAITING, is_nested, status_of
 from chargehand.result import RunResult
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 async def heads_in(place: JournalPlace) -> list[Head]:
-    """All runs, including submitted ones, most recently changed first. Empty if the journal does not exist."""
-    if not place.exists():
+    """All runs, including submitted ones, most recently changed first. Empty if the default journal does not exist."""
+    if not place.is_to_be_read():
         return []
-    journal = open_journal(place)
+    journal = open_to_read(place)
     try:
         return await heads_of(journal)
     finally:
@@ -132,7 +132,7 @@ async def deleted_in(place: JournalPlace) -> set[str]:
     """The ids of the runs that retention deleted."""
     if not place.exists():
         return set()
-    journal = open_journal(place)
+    journal = open_to_read(place)
     try:
         return {head.stream for head in await journal.heads() if head.is_forgotten}
     finally:

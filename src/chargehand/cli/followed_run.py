@@ -28,7 +28,7 @@ def follow(boss: Supervisor, run: str, manner: WatchOptions) -> int:
     """Follow a run to its end, show it, close the supervisor, and return the exit code."""
     view = RunView(manner, run)
     followed = FollowedRun(boss, view, manner)
-    session = RunSession(boss, view, manner, leave=followed.leave, unled=followed.unled)
+    session = RunSession(boss, view, manner, leave=followed.leave, unled=followed.unled_at_end)
     return session.conduct(followed.follow)
 
 
@@ -94,6 +94,8 @@ class FollowedRun:
         #: the asyncio task that follows each nested run
         self._below: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
+        #: how to continue the run, as it was printed last
+        self._said = ""
 
     def leave(self) -> None:
         """Stop following; the run continues."""
@@ -172,7 +174,13 @@ class FollowedRun:
                 continue
             missed = missed + 1 if words else 0
             if missed == LOOKS and not self._manner.quiet:
+                self._said = words
                 output.say(words)
+
+    async def unled_at_end(self) -> tuple[str, bool]:
+        """The words of `unled`, and whether they were printed before."""
+        words = await self.unled()
+        return words, words == self._said
 
     async def unled(self) -> str:
         """How to continue the run, if no process leads it or will soon; otherwise empty."""

@@ -14,7 +14,14 @@ from chargehand.cli import output
 from chargehand.cli.event_display import RunView
 from chargehand.cli.find_run import find_begun, with_run
 from chargehand.cli.given_path import GivenPath
-from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options, recording_option
+from chargehand.cli.options import (
+    PathsCommand,
+    WholeNumber,
+    boss_for,
+    choice_of,
+    crew_options,
+    recording_option,
+)
 from chargehand.cli.request_and_plan_input import given_plan
 from chargehand.cli.run import manner_of, showing_options
 from chargehand.cli.run_session import RunSession
@@ -31,7 +38,7 @@ from chargehand.supervisor import Supervisor
 @click.argument("run_id", metavar="RUN|FILE")
 @click.option(
     "--at",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     metavar="SEQ",
     help="Start from this event and keep what was done by then. Default: the last event of the run.",
 )

@@ -6,7 +6,7 @@ from textwrap import indent
 import click
 
 from chargehand.cli import output
-from chargehand.cli.find_run import with_run
+from chargehand.cli.find_run import refuse_submitted, with_run
 from chargehand.cli.options import journal_option, json_option
 from chargehand.journal.base import Head, load_value
 from chargehand.patterns.groups.messages import Message, MessageStream
@@ -30,7 +30,7 @@ def talk(run_id: str, journal: str, *, as_json: bool) -> None:
         messages: list[Message] = []
         blobs = boss.journal.blobs
         stream = MessageStream(messages.append, lambda value: load_value(value, blobs))
-        async for entry in boss.journal.read(head.stream):
+        async for entry in boss.journal.read(refuse_submitted(head).stream):
             await stream.take(entry.event)
         return messages
 

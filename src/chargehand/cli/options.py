@@ -56,6 +56,30 @@ def size(_: click.Context, __: click.Parameter, value: str | None) -> int | None
         raise click.BadParameter(str(error)) from None
 
 
+class Number(click.FloatRange):
+    """A number with a least value, whose error says in plain words what to write."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a number{_span(self.min, self.max)}", param, ctx)
+
+
+class WholeNumber(click.IntRange):
+    """A whole number with a least value, whose error says in plain words what to write."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not a whole number{_span(self.min, self.max)}", param, ctx)
+
+
+def _span(least: float | None, most: float | None) -> str:
+    return f" of at least {least}" + ("" if most is None else f" and at most {most}")
+
+
 def recording_option(command: Command) -> Command:
     return click.option(
         "--max-size",
@@ -139,7 +163,7 @@ def crew_options(command: Command) -> Command:
         partial(journal_option, first="the journal of the crew, "),
         click.option(
             "--parallel",
-            type=click.IntRange(1),
+            type=WholeNumber(1),
             metavar="N",
             help="Run at most N tasks at once. Default: the crew's setting, or 100.",
         ),
@@ -184,6 +208,10 @@ def choice_of(options: dict[str, Any]) -> Choice:
 def boss_for(choice: Choice, *, quiet: bool = False) -> tuple[Supervisor, Choice]:
     """The supervisor for the options, and the options with its journal. Prints the chosen defaults on stderr."""
     boss = supervisor_for(choice, (lambda _: None) if quiet else say)
+    if (
+        choice.model
+    ):  # also if nothing will ask it, as with a plan whose workers have models of their own
+        boss.check_model()
     return boss, with_journal_of(boss, choice)
 
 

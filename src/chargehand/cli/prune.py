@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from chargehand.cli import output
-from chargehand.cli.options import journal_option, json_option, length, size
+from chargehand.cli.options import WholeNumber, journal_option, json_option, length, size
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
 from chargehand.facts.retention import Retention
@@ -34,7 +34,7 @@ def retention_options(before: str = "") -> Callable[[Command], Command]:
         click.option(
             f"--{before}keep",
             "keep",
-            type=click.IntRange(0),
+            type=WholeNumber(0),
             metavar="N",
             help="Keep the N newest finished runs and delete the others.",
         ),

@@ -16,7 +16,9 @@ from chargehand.cli.find_run import find_run, standing_of, with_run
 from chargehand.cli.followed_run import follow, servers_for, servers_words
 from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import (
+    Number,
     PathsCommand,
+    WholeNumber,
     again,
     boss_for,
     choice_of,
@@ -164,12 +166,10 @@ def _limit_options(command: Any) -> Any:
             callback=length,
             help="Answer within this time, such as 90s, 5m or 1h30m.",
         ),
+        click.option("--money", type=Number(0), metavar="DOLLARS", help="Spend at most this much."),
+        click.option("--tokens", type=WholeNumber(0), metavar="N", help="Use at most N tokens."),
         click.option(
-            "--money", type=click.FloatRange(0), metavar="DOLLARS", help="Spend at most this much."
-        ),
-        click.option("--tokens", type=click.IntRange(0), metavar="N", help="Use at most N tokens."),
-        click.option(
-            "--calls", type=click.IntRange(0), metavar="N", help="Make at most N model calls."
+            "--calls", type=WholeNumber(0), metavar="N", help="Make at most N model calls."
         ),
         click.option(
             "--on-budget",

@@ -9,14 +9,18 @@ from chargehand.cli.find_run import FoundRun, standing_of, with_run
 from chargehand.cli.options import journal_option, resume_words
 from chargehand.cli.output import say
 from chargehand.cli.run_details import question_meant
-from chargehand.errors import UnknownQuestion
+from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.events import Approach, RunStatus
+from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
 from chargehand.presentation.question_words import answer_in
 from chargehand.presentation.run_status import answered_words, process_words
-from chargehand.settings import Choice
+from chargehand.settings import Choice, journal_place
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.serving_processes import Server, servers_of
+
+#: most open questions that an error lists
+MOST_ASKED = 5
 
 
 @click.command()
@@ -38,12 +42,25 @@ def answer(question: str, text: str, journal: str) -> None:
         try:
             asked = question_meant(result.questions, run, rest and f"{run}:{rest}")
         except UnknownQuestion as error:
-            raise await boss.why_closed(error.question) from None
+            closed = await boss.why_closed(error.question)
+            if type(closed) is not UnknownQuestion or not result.questions:
+                raise closed from None
+            raise _mistyped(error.question, result.questions, journal) from None
         await boss.answer(asked.id, answer_in(asked, text) or text)
         standing, servers = await standing_of(boss, head), await servers_of(boss.journal)
         return f"{asked.id} is answered; {_goes_on(asked.id, standing, servers, journal)}"
 
     say(asyncio.run(with_run(typed, journal, give)))
+
+
+def _mistyped(typed: str, asked: Sequence[Question], journal: str) -> UsageError:
+    """The error for an id that no question has, with those of the questions that are open."""
+    run, names = typed.partition(":")[0], ", ".join(each.id for each in asked[:MOST_ASKED])
+    more = f" and {len(asked) - MOST_ASKED} more" if len(asked) > MOST_ASKED else ""
+    to_show = journal_place(journal).command("show", run)
+    return UsageError(
+        f"run {run} asks no question {typed!r}; its open questions: {names}{more}; to read them: {to_show}"
+    )
 
 
 def _goes_on(question: str, standing: FoundRun, servers: Sequence[Server], journal: str) -> str:

@@ -1,11 +1,11 @@
 """The output of `chargehand show`: the tasks of a run, its answer, gaps and open questions."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from chargehand.cli.find_run import FoundRun
 from chargehand.cli.options import again, resume_words, with_resume_words
@@ -13,6 +13,7 @@ from chargehand.decisions.conversation import SpokenTurn
 from chargehand.decisions.rule_answer import IN_PART
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
+from chargehand.decisions.trace import Trace
 from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.answer import Answer
 from chargehand.facts.durations import shown_length
@@ -50,6 +51,8 @@ from chargehand.presentation.trace_lines import timeline_lines
 from chargehand.result import RunResult, TaskResult
 from chargehand.settings import Choice, journal_place
 
+#: states in which time counts if a process leads the run; a run that waits or is paused has come to its last event
+_UNDER_WAY = (RunState.PLANNING, RunState.RUNNING, RunState.STOPPING)
 #: most gaps shown with a task
 MOST_GAPS = 5
 _STYLES = {
@@ -61,11 +64,14 @@ _STYLES = {
 }
 
 
-def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
+def shown(
+    standing: FoundRun, journal: str, width: int = 100, now: datetime | None = None
+) -> Iterator[Line]:
     """A run as styled lines."""
     result, choice = standing.result, Choice(journal=journal)
     faster = gain_words(result)
     # A submitted run has no events, and so no trace.
+    trace = _trace_until(now, result) if standing.submission is None else Trace()
     waited = waited_words(result) if standing.submission is None else ""
     yield (
         StyledText(f"run {result.id}: ", "bold"),
@@ -73,7 +79,7 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
             status_words(standing.status, standing.answered),
             _STYLES.get(standing.status, "running"),
         ),
-        StyledText(f" after {shown_length(result.wall)}{waited}{faster}"),
+        StyledText(f" after {shown_length(trace.wall)}{waited}{faster}"),
     )
     if result.halt is not None:
         yield _line(one_line(str(result.halt), 300))
@@ -84,11 +90,11 @@ def shown(standing: FoundRun, journal: str, width: int = 100) -> Iterator[Line]:
         spent = f"{counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}"
         yield _line(f"spent: {spent}")
     yield _line(f"tasks: {task_counts(result)}")
-    efforts = _efforts(result) if standing.submission is None else {}
+    efforts = _efforts(result, trace) if standing.submission is None else {}
     for id_, task in result.tasks.items():
         yield from _task_lines(id_, task, standing, efforts.get(id_))
     marks = {id_: _mark(task) for id_, task in result.tasks.items()}
-    timeline = timeline_lines(result.trace, width, marks) if efforts else []
+    timeline = timeline_lines(trace, width, marks) if efforts else []
     if timeline:
         yield from (_line(""), _line("timeline:"), *timeline)
     for id_, text in standing.answered.items():
@@ -193,12 +199,27 @@ class _Effort(Struct):
         return f", {shown_length(self.ended_at - self.began_at)}{calls}{money}"
 
 
-def _efforts(result: RunResult) -> dict[str, _Effort]:
+def _trace_until(now: datetime | None, result: RunResult) -> Trace:
+    """The trace of a run. If a process works on the run right now, it lasts until now, not until the last event."""
+    trace = result.trace
+    if not _is_under_way(result) or trace.ended_at is None:
+        return trace
+    return replace(trace, ended_at=max(trace.ended_at, now or datetime.now(UTC)))
+
+
+def _is_under_way(result: RunResult) -> bool:
+    return result.status in _UNDER_WAY and result.leader is not None
+
+
+def _efforts(result: RunResult, trace: Trace) -> dict[str, _Effort]:
     efforts: dict[str, _Effort] = {}
-    for span in result.trace.attempts:
+    until = trace.ended_at if _is_under_way(result) else None
+    for span in trace.attempts:
         item = item_of(span.task)
         task = span.task if item is None else item[0]
-        end = span.ended_at or span.began_at
+        told = result.tasks.get(task)
+        is_running = told is not None and told.state is TaskState.RUNNING
+        end = span.ended_at or (until if is_running else None) or span.began_at
         known = efforts.setdefault(task, _Effort(span.began_at, end))
         known.ended_at = max(known.ended_at, end)
         known.usage += span.usage
@@ -244,9 +265,9 @@ def shown_json(standing: FoundRun) -> dict[str, Any]:
         "status": standing.status,
         "halt": result.halt,
         "request": result.request,
-        "seconds": result.wall.total_seconds(),
+        "seconds": _seconds(standing),
         "speedup": gain_of(result),
-        "usage": result.usage,
+        "usage": asdict(result.usage),  # all fields, also those that are 0
         "tasks": {
             id_: {
                 "state": task.state.value,
@@ -264,6 +285,12 @@ def shown_json(standing: FoundRun) -> dict[str, Any]:
     }
 
 
+def _seconds(standing: FoundRun) -> float:
+    result = standing.result  # a submitted run has no events, and so no trace
+    wall = result.wall if standing.submission is not None else _trace_until(None, result).wall
+    return wall.total_seconds()
+
+
 def ended_json(result: RunResult) -> dict[str, Any]:
     """The result of a run as one JSON object."""
     answer = result.answer
@@ -274,7 +301,7 @@ def ended_json(result: RunResult) -> dict[str, Any]:
         "claims": answer.claims,
         "gaps": answer.gaps,
         "confidence": answer.confidence,
-        "usage": result.usage,
+        "usage": asdict(result.usage),  # all fields, also those that are 0
         "questions": result.questions,
     }
 

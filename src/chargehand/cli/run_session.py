@@ -60,7 +60,7 @@ class RunSession:
     """Leads one run until it ends, needs a person, or is interrupted by Ctrl-C.
 
     With `leave`, another process leads the run, and this process only follows it; calling `leave` stops that. `unled`
-    then says how to continue the run if no process leads it.
+    then says how to continue the run if no process leads it, and whether that was printed before.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class RunSession:
         watch: RunView,
         manner: WatchOptions,
         leave: Callable[[], None] | None = None,
-        unled: Callable[[], Awaitable[str]] | None = None,
+        unled: Callable[[], Awaitable[tuple[str, bool]]] | None = None,
     ) -> None:
         self._leave = leave
         self._unled = unled
@@ -101,7 +101,7 @@ class RunSession:
                     self._watch.screen.close()
             result = await self._boss.look(self._watch.run)
             if self._unled is not None and self._is_detached(result):
-                return self._tell_detached(result.id, await self._unled())
+                return self._tell_detached(result.id, *await self._unled())
             return await asyncio.to_thread(self._tell, result)  # it may load blobs
         finally:
             await self._boss.close()
@@ -187,7 +187,6 @@ class RunSession:
                 "interrupted: nothing new is started; running attempts have "
                 f"{GRACE.total_seconds():g} s to finish, and the rest can be resumed. Ctrl-C again cancels the run"
             )
-            output.say(f"resume it with:  {again('resume', self._watch.run, self._manner.choice)}")
             self._group.create_task(self._stop())
         else:
             output.say("interrupted twice: cancelling the run")
@@ -217,8 +216,8 @@ class RunSession:
         is_open = not isinstance(result.status, RunStatus) and not result.parked
         return is_open and self._exit(result) is Exit.INTERRUPTED
 
-    def _tell_detached(self, run: str, unled: str) -> Exit:
-        if unled:
+    def _tell_detached(self, run: str, unled: str, is_said: bool) -> Exit:
+        if unled and not is_said:
             output.say(unled)
         goes_on = "" if unled else "the run continues; "
         output.say(f"{goes_on}follow it again with:  {again('watch', run, self._manner.choice)}")
@@ -226,8 +225,9 @@ class RunSession:
         return Exit.INTERRUPTED
 
     def _tell_answer(self, result: RunResult) -> None:
-        """Print the answer on stdout, and doubts and gaps on stderr."""
-        if not self._is_in_file(result):
+        """Print the answer on stdout, and doubts and gaps on stderr. A run that waits for a person has no answer yet."""
+        is_in_file = self._is_in_file(result)
+        if not is_in_file and self._exit(result) is not Exit.NEEDS_A_PERSON:
             words = clean(output_words(result.answer.output))
             streamed = clean(self._watch.streamed)
             if streamed and words.startswith(streamed):

@@ -18,7 +18,7 @@ from chargehand.cli.find_run import (
     standing_of,
     with_run,
 )
-from chargehand.cli.options import journal_option, json_option
+from chargehand.cli.options import WholeNumber, journal_option, json_option
 from chargehand.cli.run_details import shown, shown_json
 from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.trace import Trace
@@ -83,7 +83,7 @@ class RunRow(Struct, frozen=True):
 @click.command()
 @click.option(
     "--most",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=20,
     metavar="N",
     help="List at most N runs. Default: 20.",

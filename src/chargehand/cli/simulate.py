@@ -14,7 +14,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.given_path import GivenPath
-from chargehand.cli.options import journal_option, json_option
+from chargehand.cli.options import WholeNumber, journal_option, json_option
 from chargehand.cli.request_and_plan_input import given_plan
 from chargehand.cli.text_charts import bars, gantt
 from chargehand.decisions.plan_forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
@@ -26,7 +26,7 @@ from chargehand.facts.events import Event
 from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
-from chargehand.journal.open_journal import open_journal
+from chargehand.journal.open_journal import open_to_read
 from chargehand.presentation.plain_text import clean, counted, money_words, one_line
 from chargehand.regular_file import read_regular_file
 from chargehand.settings import JournalPlace, journal_place
@@ -44,7 +44,7 @@ _NAMES = 11
 @journal_option
 @click.option(
     "--parallel",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     default=100,
     metavar="N",
     help="Number of slots: how many tasks can run at once. Default: 100, as in a run.",
@@ -58,7 +58,7 @@ _NAMES = 11
 )
 @click.option(
     "--runs",
-    type=click.IntRange(1, 10_000),
+    type=WholeNumber(1, 10_000),
     default=200,
     metavar="N",
     help="Number of simulations. Default: 200. Plans with very many items are simulated less often.",
@@ -121,7 +121,7 @@ async def _learned(place: JournalPlace) -> Outlook:
     """Durations and costs from the finished runs of a journal; empty if there is no journal."""
     if not place.exists():
         return Outlook()
-    journal = open_journal(place)
+    journal = open_to_read(place)
     try:
         return Outlook(paces=await PastPaces().paces(journal), prices=await _prices(journal))
     finally:

@@ -160,7 +160,8 @@ def _in_words(standing: FoundRun, journal: str) -> Iterator[str]:
     result, state = standing.result, status_words(standing.status, standing.answered)
     if standing.status == INTERRUPTED and result.status is RunState.PAUSED:
         state = "paused, interrupted"  # it stays paused though no process leads it
-    yield f"{result.id}  {state}  {task_counts(result)}  {one_line(result.request)}"
+    tasks = task_counts(result) if result.tasks else "no plan yet"
+    yield f"{result.id}  {state}  {tasks}  {one_line(result.request)}"
     if result.parked:
         why = with_resume_words(result.parked, result, Choice(journal=journal))
         yield f"    {one_line(why, 400)}"

@@ -11,7 +11,7 @@ from chargehand.cli.find_run import chosen_run, heads_of, refuse_submitted
 from chargehand.cli.options import journal_option, json_option
 from chargehand.errors import JournalDamaged, UnknownRun, UsageError
 from chargehand.journal.base import FORGOTTEN
-from chargehand.journal.open_journal import open_to_check
+from chargehand.journal.open_journal import open_journal, open_to_check
 from chargehand.journal.verify import CheckedJournal, Finding, verified
 from chargehand.presentation.plain_text import one_line
 from chargehand.settings import JournalPlace, journal_place
@@ -20,21 +20,32 @@ from chargehand.settings import JournalPlace, journal_place
 @click.command()
 @click.argument("run_id", metavar="[RUN]", required=False)
 @journal_option
+@click.option(
+    "--accept",
+    is_flag=True,
+    help="Accept a journal that is refused because its end or its head mark is missing, and write a new head mark. "
+    "What is missing is lost, so restore a backup instead if there is one.",
+)
 @json_option("Print one JSON object per run.")
-def verify(run_id: str | None, *, journal: str, as_json: bool) -> None:
+def verify(run_id: str | None, *, journal: str, accept: bool, as_json: bool) -> None:
     """Check a journal, or one RUN in it, for damage.
 
     The command checks events, their hash chain and numbers, boards, blobs and the head mark (the file that shows
     whether the end of the journal was cut off). For each damaged run, it prints what is wrong and what can be saved.
-    It skips runs that retention deleted. The exit code is 1 if anything is damaged. The check changes nothing: a
-    journal that was refused as damaged is still refused afterwards.
+    It skips runs that retention deleted. The exit code is 1 if anything is damaged. Without --accept, the check changes
+    nothing: a journal that was refused as damaged is still refused afterwards.
 
     RUN is the id of a run, the beginning of an id, or `last`.
     """
     place = journal_place(journal)
     if not place.exists():
         raise UsageError(f"there is no journal at {place}; give another one with --journal")
+    if accept and run_id is not None:
+        raise click.UsageError("--accept is about the whole journal; leave out RUN")
     found = asyncio.run(_check(place, run_id))
+    if accept and any(each.is_of_whole for each in found):
+        asyncio.run(_accept(place))
+        found = asyncio.run(_check(place, None))
     for each in found:
         if as_json:
             output.as_json(each)
@@ -68,6 +79,13 @@ async def _check(place: JournalPlace, typed: str | None) -> list[Finding]:
     finally:
         await check.journal.close()
     return found
+
+
+async def _accept(place: JournalPlace) -> None:
+    """Write a head mark for the journal as it is."""
+    journal = open_journal(place, accept_damage=True)
+    await journal.close()
+    output.say(f"{place} is accepted as it is")
 
 
 async def _begun(journal: CheckedJournal, typed: str, place: JournalPlace) -> str:

@@ -1,5 +1,6 @@
 """The schema of crew files, and error messages for all faults of a file."""
 
+import copy
 import difflib
 from collections.abc import Sequence
 from datetime import timedelta
@@ -294,14 +295,66 @@ def faults_in(origin: str, lines: Sequence[str]) -> UsageError:
     return UsageError(f"{origin} has {count}:" + "".join(f"\n  - {line}" for line in told))
 
 
-def read_form(document: dict[str, Any], origin: str) -> CrewFile:
-    """Validate a crew file. Raises a `UsageError` that lists all faults with their positions."""
+def read_form(document: dict[str, Any], origin: str) -> tuple[CrewFile, list[str]]:
+    """Validate a crew file. Returns what is valid of it, and all faults of the schema with their positions.
+
+    What else is wrong can so be reported together with them. Raises a `UsageError` with the faults if too little is
+    valid to look further.
+    """
     try:
-        return CrewFile.model_validate(document)
+        return CrewFile.model_validate(document), []
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=True)
-        lines = [f"{place_of(each['loc'], document)}: {_words(each)}" for each in faults]
-        raise faults_in(origin, lines) from None
+        faults = _faults(error)
+    lines = [f"{place_of(each['loc'], document)}: {_words(each)}" for each in faults]
+    rest = copy.deepcopy(document)
+    for _ in range(_MOST_PRUNINGS):
+        if not all(_prune(rest, each["loc"]) for each in faults):
+            break
+        try:
+            return CrewFile.model_validate(rest), lines
+        except ValidationError as error:
+            faults = _faults(error)
+    raise faults_in(origin, lines)
+
+
+#: once a fault is taken out, the checks of a whole table find others
+_MOST_PRUNINGS = 3
+#: what other tables refer to: without it, each of them would seem to be at fault
+_REFERRED_TO = ("mcp", "models", "tools")
+
+
+def _faults(error: ValidationError) -> list[Any]:
+    return list(error.errors(include_url=False, include_context=True))
+
+
+def _prune(document: dict[str, Any], location: Sequence[int | str]) -> bool:
+    """Take the innermost key with a fault out of a document; False if that would make others seem faulty."""
+    if location[0] in _REFERRED_TO or not isinstance(document.get("worker"), list):
+        return False
+    if location[0] == "worker" and len(location) < 3:
+        return len(location) == 2 and _make_plain(document["worker"], int(location[1]))
+    holder, key = document, location[0]
+    inner: Any = document.get(str(key))
+    for part in location[1:]:
+        if isinstance(inner, dict) and part in inner:
+            holder, key, inner = inner, part, inner[part]
+        elif isinstance(inner, list) and isinstance(part, int) and part < len(inner):
+            inner = inner[part]
+    holder.pop(str(key), None)
+    return "worker" in document
+
+
+def _make_plain(workers: list[Any], number: int) -> bool:
+    """Make a worker with a fault as a whole one without that fault. It stays in its place: all keep their numbers."""
+    given = workers[number]
+    if not isinstance(given, dict):
+        return False
+    kept = {
+        key: value for key, value in given.items() if key not in ("function", "process", "crew")
+    }
+    names = {"name": f"worker {number + 1}", "description": "not valid"}
+    workers[number] = kept | {key: str(kept.get(key) or "").strip() or names[key] for key in names}
+    return True
 
 
 #: kinds of values in Pydantic's locations, which `place_of` leaves out

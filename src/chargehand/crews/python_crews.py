@@ -17,6 +17,8 @@ from chargehand.crews.crew import Crew
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.supervisor import Supervisor
 
+#: parameters that a function which makes a crew may have
+OFFERED = frozenset({"model", "files", "journal", "parallel"})
 #: most names that an error lists
 MOST_NAMES = 12
 CREW = "a Supervisor, a list of workers, or a function that returns one"
@@ -42,6 +44,13 @@ def python_crew(
     if isinstance(found, Sequence) and not isinstance(found, str):
         return Crew(workers=tuple(found), origin=reference), taken
     raise UsageError(f"{reference} is a {type(found).__name__}; a crew is {CREW}")
+
+
+def without_name(file: str) -> UsageError:
+    """The error for a Python file whose crew is not named; it lists the crews that the file has."""
+    names = _names_in(_module(file, Path.cwd()), "", partial(_can_be_crew, OFFERED))
+    has = f"it has {names}" if names else f"it has nothing that can be one: {CREW}"
+    return UsageError(f"name the crew in {file}, as {file}:NAME; {has}")
 
 
 def _can_be_crew(offered: Collection[str], thing: object) -> bool:

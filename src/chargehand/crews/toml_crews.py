@@ -41,7 +41,7 @@ from chargehand.facts.retention import Retention
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.postgres_address import is_dsn
 from chargehand.models.base import Model, ModelSettings
-from chargehand.models.open_model import NamedKey, open_model
+from chargehand.models.open_model import NamedKey, open_model, refuse_unknown_model
 from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.notify.open_notifier import open_notifiers
 from chargehand.regular_file import read_regular_file
@@ -72,8 +72,8 @@ def toml_crew(
     if place in above:
         circle = " → ".join(each.name for each in (*above, place))
         raise UsageError(f"crews are nested in a circle: {circle}; take one of them out")
-    form = read_form(_document(path, place), str(path))
-    return _Reader(path, form, files, (*above, place), stand_in).crew()
+    form, faults = read_form(_document(path, place), str(path))
+    return _Reader(path, form, files, (*above, place), stand_in, faults).crew()
 
 
 def _document(path: Path, place: Path) -> dict[str, Any]:
@@ -96,6 +96,7 @@ class _Reader:
         files: Sequence[Path] | None,
         above: Sequence[Path],
         stand_in: StandIn | None,
+        faults: Sequence[str],
     ) -> None:
         self._stand_in = stand_in
         self._path = path
@@ -103,7 +104,7 @@ class _Reader:
         self._form = form
         self._files = files
         self._above = above
-        self._faults: list[str] = []
+        self._faults: list[str] = [*faults]
         #: the errors that are already in `_faults`
         self._told: list[Exception] = []
         self._models: dict[str, Model] = {}
@@ -119,14 +120,15 @@ class _Reader:
         for name in self._form.models:
             self._try(f"[models.{name}]", partial(self._opened, name))
         workers = [
-            self._try(_place_of(number, form), partial(self._worker, form))
+            self._try(_place_of(number, form), partial(self._worker, form, _place_of(number, form)))
             for number, form in enumerate(self._form.worker, 1)
         ]
-        names = [form.name for form in self._form.worker]
-        names += [each.name for each in workers if each is not None]  # a function has its own
+        made = [each.name for each in workers if each is not None]  # a function has its own name
+        names = [*(form.name for form in self._form.worker), *made]
+        self._refuse_second_names(workers)
         if crew.default and crew.default not in names:
             self._faults.append(f"[crew], default: {crew.default!r} is not a worker of this crew")
-        model = self._try("[crew], model", lambda: self._model(crew.model))
+        model = self._model(crew.model, "[crew], model")
         on_failure = self._try("[crew]", lambda: _on_failure(crew.on_failure))
         prompts = self._try("[crew]", lambda: self._prompts(crew))
         notify = self._try("notify", lambda: self._notify(crew))
@@ -156,6 +158,17 @@ class _Reader:
             notify=notify or (),
         )
 
+    def _refuse_second_names(self, workers: "Sequence[Hand | None]") -> None:
+        known: dict[str, int] = {}
+        for number, (form, made) in enumerate(zip(self._form.worker, workers, strict=True), 1):
+            name = form.name if made is None else made.name
+            first = known.setdefault(name, number)
+            if name and first != number:
+                place = _place_of(number, form)
+                self._faults.append(
+                    f"{place}: two workers are named {name!r}, this one and [[worker]] {first}; names must be unique"
+                )
+
     def _try(self, place: str, make: Callable[[], T]) -> T | None:
         """Call `make`, and keep its error with the position in the file; None after an error.
 
@@ -169,13 +182,24 @@ class _Reader:
                 self._told.append(error)
             return None
 
-    def _model(self, chosen: ModelName | None) -> "ModelChoice | None":
+    def _model(self, chosen: ModelName | None, place: str) -> "ModelChoice | None":
         """The chosen models: an opened model for a name of `[models.NAME]`, otherwise the text itself."""
         if chosen is None:
             return None
         if isinstance(chosen, str):
-            return self._opened(chosen) if chosen in self._form.models else chosen
-        return [self._opened(each) if each in self._form.models else each for each in chosen]
+            return self._try(place, partial(self._named, chosen))
+        tried = [self._try(place, partial(self._named, each)) for each in chosen]
+        return [each for each in tried if each is not None]
+
+    def _named(self, name: str) -> "str | Model":
+        """An opened model for a name of `[models.NAME]`; otherwise the text, if a provider is named in it."""
+        if name in self._form.models:
+            return self._opened(name)
+        try:
+            refuse_unknown_model(name)
+        except UsageError as error:
+            raise UsageError(f"{error}; or describe it in this file: [models.{name}]") from None
+        return name
 
     def _opened(self, name: str) -> Model:
         if name in self._unopened:
@@ -211,29 +235,50 @@ class _Reader:
             (self._opened(name).account, rates) for name, rates in agreed if rates is not None
         )
 
-    def _worker(self, form: WorkerForm) -> Hand:
+    def _worker(self, form: WorkerForm, place: str) -> "Hand | None":
         if form.crew is not None:
             return self._nested(form, form.crew)
         if form.function is not None:
             return self._function(form, form.function)
-        return Worker(
-            form.name,
-            form.description,
-            instructions=form.instructions,
-            tools=self._toolsets.tools(form.tools, form.destinations),
-            model=self._model(form.model),
-            settings=_made_of(ModelSettings, form.settings),
-            rules=_rules(form.rules),
-            skills=form.skills,
-            secrets=form.secrets,
-            destinations=form.destinations,
-            preapproved=form.preapproved,
-            capacity=_places(form.capacity),
-            weight=form.weight,
-            timeout=form.timeout,
-            prompts=self._prompts(form),
-            on_failure=_on_failure(form.on_failure),
+        before = len(self._faults)
+        of_name = [
+            self._try(place, partial(self._toolsets.tools, [name], form.destinations))
+            for name in form.tools
+        ]
+        tools = [tool for found in of_name for tool in found or ()]
+        if None not in of_name:  # otherwise a rule may be about a tool that could not be loaded
+            have = {tool.name for tool in tools}
+            self._faults += [
+                f"{place}: a rule names the tool {name!r}, which this worker does not have"
+                for name in _tools_in(form.rules)
+                if name not in have
+            ]
+        model = self._model(form.model, place)
+        on_failure = self._try(place, lambda: _on_failure(form.on_failure))
+        prompts = self._try(place, lambda: self._prompts(form))
+        has_faults = len(self._faults) > before or None in of_name
+        worker = self._try(
+            place,
+            lambda: Worker(
+                form.name,
+                form.description,
+                instructions=form.instructions,
+                tools=tools,
+                model=model,
+                settings=_made_of(ModelSettings, form.settings),
+                rules=() if has_faults else _rules(form.rules),
+                skills=form.skills,
+                secrets=form.secrets,
+                destinations=form.destinations,
+                preapproved=form.preapproved,
+                capacity=_places(form.capacity),
+                weight=form.weight,
+                timeout=form.timeout,
+                prompts=prompts,
+                on_failure=on_failure,
+            ),
         )
+        return None if has_faults else worker
 
     def _function(self, form: WorkerForm, reference: str) -> FunctionWorker:
         found = load(reference, self._folder, _can_be_worker)
@@ -316,6 +361,12 @@ def _on_failure(form: list[str] | OnFailureForm | None) -> OnFailure | None:
     if form is None or isinstance(form, list):
         return None if form is None else OnFailure(form)
     return OnFailure(form.steps, form.kinds, form.patience)
+
+
+def _tools_in(form: RulesForm) -> list[str]:
+    """The tools that rules name, each once."""
+    named = [*form.init, *form.child, *form.terminal, *form.max, *form.required, *form.approval]
+    return list(dict.fromkeys([*named, *(name for row in form.child.values() for name in row)]))
 
 
 def _rules(form: RulesForm) -> list[Rule]:

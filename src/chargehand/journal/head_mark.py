@@ -4,6 +4,7 @@ SQLite takes a damaged tail of its log for one that was never written, and goes 
 in silence. The mark is what remembers that there was more.
 """
 
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -38,10 +39,17 @@ class Mark(Struct, frozen=True, forbid_unknown_fields=True):
         return self.seal == self._seal()
 
 
+def accept_words(database: Path) -> str:
+    """How a person accepts a journal as it is."""
+    command = shlex.join(["chargehand", "verify", "--journal", str(database), "--accept"])
+    return f"{command} (in Python, open_journal(path, accept_damage=True))"
+
+
 class HeadMark:
     """The file that holds the mark of one journal."""
 
     def __init__(self, database: Path) -> None:
+        self._database = database
         self.path = database.with_name(f"{database.name}-head")
 
     def read(self) -> Mark | None:
@@ -76,6 +84,5 @@ class HeadMark:
     def _damaged(self, fact: str = "is damaged") -> JournalDamaged:
         return JournalDamaged(
             f"the head mark {self.path} {fact}, so nobody can tell whether the journal beside it "
-            "is whole; restore both from a backup, or accept the journal as it is with "
-            "open_journal(path, accept_damage=True)"
+            f"is whole; restore both from a backup, or accept the journal as it is with {accept_words(self._database)}"
         )

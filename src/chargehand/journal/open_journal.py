@@ -61,6 +61,21 @@ def open_journal(
     )
 
 
+def open_to_read(where: "str | os.PathLike[str] | Journal | None") -> Journal:
+    """Open a journal for those who mean to read it: `open_journal`, but also a file that this user may not write.
+
+    Whatever would write to such a file raises `JournalReadOnly`.
+    """
+    if not isinstance(where, (str, os.PathLike)) or is_dsn(os.fspath(where)):
+        return open_journal(where)
+    path = os.fspath(where).removeprefix("sqlite:")
+    if not path:
+        return open_journal(where)  # says that it is empty
+    from chargehand.journal.sqlite import SqliteJournal
+
+    return SqliteJournal(Path(path), may_be_read_only=True)
+
+
 def open_to_check(where: "str | os.PathLike[str]") -> OpenedForCheck:
     """Open a journal only to read it and to find what is wrong with it; nothing is made, changed or accepted.
 

@@ -63,6 +63,9 @@ class SqliteJournal:
     to later: faster on slow disks, safe when the process dies, but a power cut may take the last
     moments with it; they are then missing as if they had never been.
 
+    With `may_be_read_only`, a file that this user may only read is opened all the same; whatever would
+    write to it raises `JournalReadOnly`.
+
     All may be used from several event loops at once. Opening does a few milliseconds of file work
     in the caller's thread; everything after it happens in threads of the journal.
     """
@@ -77,6 +80,7 @@ class SqliteJournal:
         patience: Duration = PATIENCE,
         blob_dir: Path | None = None,
         vfs: str = "",
+        may_be_read_only: bool = False,
     ) -> None:
         if durability not in ("strict", "relaxed"):
             raise UsageError(f"durability={durability!r} must be 'strict' or 'relaxed'")
@@ -86,11 +90,16 @@ class SqliteJournal:
         path = real_path(path)  # what lies beside the file is then found through any link to it
         longest = duration(patience, "patience", may_be_zero=True)
         file = JournalFile(path, durability=durability, patience=longest, vfs=vfs)
-        connection = file.open(accept_damage=accept_damage)
+        is_read_only = may_be_read_only and not file.is_writable
+        connection = (
+            file.open_read_only() if is_read_only else file.open(accept_damage=accept_damage)
+        )
         self.path = path
         self._gate = Availability(path)
         self._shutting = threading.Lock()  # for two that close at once
-        self._writer = Writer(connection, file, SqliteNode(path, term), self._gate)
+        self._writer = Writer(
+            connection, file, SqliteNode(path, term), self._gate, is_read_only=is_read_only
+        )
         source = EventSource(file.open_to_read(), path, skips_damage=accept_damage)
         self._reader = Reader(source, self._gate)
         self.blobs = FileBlobs(blob_dir or path.with_name(f"{path.name}-blobs"), self._gate)

@@ -106,6 +106,13 @@ def read_only(path: Path) -> errors.JournalReadOnly:
     )
 
 
+def unreadable(path: Path | str) -> errors.JournalError:
+    """There is not even the right to read."""
+    return errors.JournalError(
+        f"{path} cannot be read: this user has no right to; give it the right to read the file and to enter its folder"
+    )
+
+
 def failed(path: Path, fact: str) -> errors.JournalFailed:
     """The disk is not to be trusted."""
     return errors.JournalFailed(

@@ -15,12 +15,17 @@ import apsw
 from chargehand.errors import JournalDamaged, JournalError, JournalUnfit, JournalVersion
 from chargehand.journal.base import GENESIS
 from chargehand.journal.hash_chain import seal
-from chargehand.journal.head_mark import HeadMark, Mark
+from chargehand.journal.head_mark import HeadMark, Mark, accept_words
 from chargehand.journal.leases import SERVED_FORMAT
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
 from chargehand.journal.sqlite_transaction import KEPT_COMMITS, head_of
-from chargehand.journal.storage_check import check_sqlite, prepare
+from chargehand.journal.storage_check import (
+    check_sqlite,
+    prepare,
+    refuse_network,
+    refuse_unreadable,
+)
 from chargehand.regular_file import refuse_special_file
 
 #: marks an SQLite file as a journal of ours
@@ -78,6 +83,21 @@ class JournalFile:
         self._names = (str(path), f"{path}-wal", f"{path}-shm")
         self._opened: dict[str, tuple[int, int] | None] = {}
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether this user may write the file and its folder; True if there is no file yet."""
+        places = (self.path, self.path.parent)
+        return not self.path.exists() or all(os.access(place, os.W_OK) for place in places)
+
+    def open_read_only(self) -> apsw.Connection:
+        """A connection that cannot write, to a file that is whole, for a user who may only read it."""
+        refuse_network(self.path)
+        connection, faults = self.open_to_check()
+        if faults:
+            connection.close()
+            raise faults[0]
+        return connection
+
     def open(self, *, accept_damage: bool) -> apsw.Connection:
         """The connection that writes, to a file that is whole, or whose damage is accepted."""
         check_sqlite()
@@ -102,13 +122,14 @@ class JournalFile:
         """
         check_sqlite()
         refuse_special_file(self.path, "name the file of a journal")
+        refuse_unreadable(self.path, self.mark.path)
         faults: list[JournalDamaged] = []
         known: Mark | None = None
         try:
             known = self._read_mark(accept_damage=False)
         except JournalDamaged as error:
             faults.append(error)
-        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection = self._connect_to_read()
         with self._closed_on_error(connection):
             self._set_up_reading(connection)
             found = self._found(connection, known, is_marked=known is not None or bool(faults))
@@ -162,7 +183,7 @@ class JournalFile:
 
     def open_to_read(self) -> apsw.Connection:
         """A second connection, which cannot write."""
-        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection = self._connect_to_read()
         self._set_up_reading(connection)
         return connection
 
@@ -172,9 +193,17 @@ class JournalFile:
         connection.pragma("cell_size_check", True)
         connection.pragma("trusted_schema", False)
 
-    def _connect(self, flags: int) -> apsw.Connection:
+    def _connect_to_read(self) -> apsw.Connection:
+        # To read beside others, SQLite makes a log, which those who may write could not use if it were ours.
+        # Where there is none, nobody writes at the moment.
+        if self.has_log or self.is_writable:
+            return self._connect(apsw.SQLITE_OPEN_READONLY)
+        uri = f"{self.path.as_uri()}?immutable=1"
+        return self._connect(apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, uri)
+
+    def _connect(self, flags: int, name: str = "") -> apsw.Connection:
         try:
-            connection = apsw.Connection(str(self.path), flags, self._vfs)
+            connection = apsw.Connection(name or str(self.path), flags, self._vfs)
         except apsw.Error as error:
             raise refusal(error, self.path) from error
         connection.set_busy_handler(LockWait(self.path, self._patience))
@@ -356,8 +385,7 @@ class JournalFile:
     def _mark_damage(self, lost: str) -> JournalDamaged:
         return JournalDamaged(
             f"{self.path} is damaged: {lost} (by the head mark {self.mark.path.name}); restore both "
-            "from a backup, or go on without what is missing with "
-            "open_journal(path, accept_damage=True)"
+            f"from a backup, or go on without what is missing with {accept_words(self.path)}"
         )
 
 

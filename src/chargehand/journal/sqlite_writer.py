@@ -18,7 +18,7 @@ from chargehand.journal.closed_guard import Availability
 from chargehand.journal.head_mark import INTERVAL, Mark
 from chargehand.journal.leases import SqliteNode, steady
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.sqlite_errors import refusal
+from chargehand.journal.sqlite_errors import read_only, refusal
 from chargehand.journal.sqlite_file import JournalFile
 from chargehand.journal.sqlite_transaction import Transaction
 
@@ -52,7 +52,13 @@ class Writer:
     """
 
     def __init__(
-        self, connection: apsw.Connection, file: JournalFile, node: SqliteNode, gate: Availability
+        self,
+        connection: apsw.Connection,
+        file: JournalFile,
+        node: SqliteNode,
+        gate: Availability,
+        *,
+        is_read_only: bool = False,
     ) -> None:
         self.changes = Changes(self._expect_changes)
         #: of boards and runs, our own too; apart, so that they wake nobody who waits for mail
@@ -67,6 +73,8 @@ class Writer:
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._door = threading.Lock()  # nothing comes in once the writer is told to stop
         self._gate = gate
+        #: nothing is written: this thread only looks for changes that others make
+        self._is_read_only = is_read_only
         self._is_stopping = False
         self._failure = ""
         self._unmarked: Mark | None = None
@@ -94,6 +102,8 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self.check()
+        if self._is_read_only:
+            raise read_only(self._path)
         with self._door:
             self.check()
             self._requests.put(Request(work, future, loop))

@@ -12,7 +12,7 @@ import apsw
 from chargehand.checked_path import checked_path
 from chargehand.errors import JournalUnfit, UsageError
 from chargehand.journal.durable_files import make_folder
-from chargehand.journal.sqlite_errors import file_refusal, read_only
+from chargehand.journal.sqlite_errors import file_refusal, read_only, unreadable
 from chargehand.regular_file import refuse_special_file
 
 #: before it, two connections that reset the WAL at once could corrupt the file
@@ -70,6 +70,13 @@ def prepare(path: Path) -> None:
     writes = [path.parent, path] if path.exists() else [path.parent]
     if not all(os.access(place, os.W_OK) for place in writes):
         raise read_only(path)
+
+
+def refuse_unreadable(*files: Path) -> None:
+    """Raise `JournalError` if one of these files is there and this user may not read it."""
+    for file in files:
+        if file.exists() and not os.access(file, os.R_OK):
+            raise unreadable(file)
 
 
 def real_path(path: Path) -> Path:

@@ -148,6 +148,13 @@ def open_model(
     return _adapter(spoken, name, replace(access, timeouts=patience), abilities)
 
 
+def refuse_unknown_model(model: str) -> None:
+    """Raise `UsageError` for a text that names no provider. Opens nothing, so that no key is needed."""
+    provider, _, name = model.partition(":")
+    if provider not in IN_PROCESS and (provider not in PROVIDERS or not name):
+        raise _unknown(model)
+
+
 def _unknown(model: str) -> UsageError:
     known = [*(f"{name}:…" for name in (*PROVIDERS, "local", "pydantic_ai", "written")), "offline"]
     return UsageError(

@@ -23,7 +23,7 @@ from chargehand.journal.base import (
     submission_key,
 )
 from chargehand.journal.memory import MemoryJournal
-from chargehand.journal.open_journal import open_journal
+from chargehand.journal.open_journal import open_to_read
 from chargehand.result import RunResult
 
 JournalLike: TypeAlias = str | os.PathLike[str] | Journal
@@ -163,7 +163,7 @@ async def journal_at(where: JournalLike) -> AsyncIterator[Journal]:
     if not isinstance(where, (str, os.PathLike)):
         yield where
         return
-    journal = open_journal(where)
+    journal = open_to_read(where)
     try:
         yield journal
     finally:

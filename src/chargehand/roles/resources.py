@@ -137,6 +137,11 @@ class Resources:
             load_soon()
         return opened
 
+    def check_openable(self) -> None:
+        """Open the supervisor's own models, if it has any. Raises what keeps them from being opened, such as a missing key."""
+        if self.has_model:
+            self.models(None, "the supervisor")
+
     @property
     def holds_places(self) -> bool:
         """Whether each place of a list can be held to a schema of its own, whichever model answers."""

@@ -77,11 +77,13 @@ class RunStart:
         run_id, shape = requested.run, terms.get("output")
         key = terms.get("key") or (origin.run if origin is not None else "")
         if not key:
+            self._refuse_unusable_model(requested)
             leading = await runtime.begin(requested, plan, asking=asking)
             assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
             return Run(run_id, self.control, leading.ending, shape), leading.written
         async with runtime.claim(run_id):
             if not await is_known(self._journal, requested, plan, key):
+                self._refuse_unusable_model(requested)
                 try:
                     leading = await runtime.begin(
                         requested, plan, may_exist=True, above=above, asking=asking
@@ -181,6 +183,7 @@ class RunStart:
                 _refuse_pooled(live_run)
                 # Before it is led: a run that was led and let go of again is not taken over by itself.
                 self.check_roster(live_run, accept=accept)
+                self._refuse_unusable_model(live_run.schedule.requested)
             else:
                 ended: asyncio.Future[LiveRun] = runtime.loop.create_future()
                 ended.set_result(live_run)
@@ -198,12 +201,24 @@ class RunStart:
                 f"run {run} cannot be led by this supervisor: {lacking}; resume it with the crew that it was "
                 "submitted with (at the command line: --crew FILE.py:NAME, or --crew FILE.toml)"
             )
+        self._refuse_unusable_model(waiting.requested)
         begun = await runtime.begin(
             waiting.requested, waiting.plan, may_exist=True, mail=waiting.mail, asking=asking
         )
         if begun is None:
             raise NotLeading(f"run {run} was just started by another process; follow it there")
         return begun
+
+    def _refuse_unusable_model(self, requested: RunRequested | None) -> None:
+        """Raise if the supervisor's own model cannot be opened and the run is sure to need it.
+
+        Otherwise the work would be done first, and only the answer would fail.
+        """
+        if requested is None:
+            return
+        is_planned = not requested.approach.is_given and self._config.runs.planner is None
+        if is_planned or requested.answers or requested.refines:
+            self._config.resources.check_openable()
 
     async def request(
         self, request: str | Plan, terms: RunOptions, origin: RunParent | None = None

@@ -169,7 +169,8 @@ class Supervisor:
         self._config = SupervisorConfig(
             workers=WorkerPool(roster, options),
             resources=resources,
-            journal=JournalHandle(journal),
+            # Without workers it leads no run: it may still be there to look at those of others.
+            journal=JournalHandle(journal, may_be_read_only=not list(roster)),
             clock=clock or SystemClock(),
             runs=runs,
         )
@@ -395,6 +396,10 @@ class Supervisor:
     def has_model(self) -> bool:
         """Whether it has a model of its own, to plan, compose answers and answer delegated questions."""
         return self._config.resources.has_model
+
+    def check_model(self) -> None:
+        """Raise `UsageError` or `ModelDenied` if its own model cannot be opened: a wrong name, no key. Nothing is sent."""
+        self._config.resources.check_openable()
 
     def keep_in(self, journal: str | os.PathLike[str]) -> None:
         """Store runs in this file from now on."""
