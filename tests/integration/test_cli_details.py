@@ -123,7 +123,7 @@ def test_what_the_supervisor_does_itself_is_told_in_words(chargehand: Call) -> N
     assert "@" not in shown + tree, shown + tree
     assert "─ ✓ listing the items of many  supervisor" in tree
     assert "─ ✓ many  puts the results of its items together" in tree
-    assert "listing" not in shown.partition("timeline:")[2].partition("answer:")[0]
+    assert "listing" not in shown.partition("timeline:")[2].partition("\nanswer, ")[0]
 
 
 def test_trace_is_json_in_a_pipe_and_a_tree_where_asked_for(chargehand: Call) -> None:

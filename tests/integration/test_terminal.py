@@ -109,10 +109,11 @@ def test_interrupted_once_it_starts_nothing_new_and_says_how_to_resume(place: Pa
     with terminal(80, 24, place, *run_of(place, "waiter", "waiter", chained=True)) as shown:
         shown.wait_for("◐ waiter  t1")
         shown.type("\x03")
-        assert "chargehand resume r" in shown.wait_for("stopping")
+        assert "the rest can be resumed" in shown.wait_for("stopping")
         open_gate(place, "t1")
         assert shown.finish() == 130
         assert "✓ t1" in shown.everything()
+        assert shown.everything().count("chargehand resume r") == 1
         assert shown.is_echoing
     open_gate(place, "t2")
     assert chargehand(place, "resume", "last", "--journal", "runs.db").returncode == 0
