@@ -361,6 +361,8 @@ class ModelError(ChargehandError):
     is_final = False
     #: whether the provider may have carried the call out, and charge for it
     may_be_paid = False
+    #: models of the chain that were not asked, because the budget was reserved for one call, which may be paid for
+    untried = 0
 
     def __init__(
         self, message: str, *, retry_after: timedelta | float | None = None, status: int = 0

@@ -16,6 +16,8 @@ from chargehand.facts.events import (
     Event,
     PlanAdopted,
     PlanAmended,
+    ProgressNoted,
+    TaskAdded,
     TaskRewritten,
 )
 from chargehand.facts.outcome import (
@@ -92,6 +94,8 @@ def notes_after(*events: Event) -> list[tuple[str, ...]]:
     [
         PlanAdopted(plan=Plan(goal="g", tasks=[TASK], taint=("web:a",)), at=START),
         PlanAmended(version=2, added=(TASK,), taint=("web:a",), at=START),
+        TaskAdded(task=TASK, taint=("web:a",), at=START),
+        ProgressNoted(task="t", attempt=1, text="half", taint=("web:a",), at=START),
         AttemptLost(task="t", attempt=1, reason="it said so", taint=("web:a",), at=START),
         AttemptFinished(
             task="t",

@@ -323,3 +323,42 @@ async def test_usage_that_is_not_counted_as_reported_is_said_once(
     assert [each.levelname for each in said] == [level]
     assert words in said[0].getMessage()
     assert ("may bill more" in said[0].getMessage()) == (report == (100, 90_000, 0, 0))
+
+
+@pytest.mark.parametrize(
+    "error", [errors.ModelTooSlow, errors.ModelGarbled, errors.InvalidModelReply]
+)
+@pytest.mark.parametrize("width", [1, 20])
+@pytest.mark.parametrize("cap", [{"tokens": 9000}, {"calls": 6}, {"money": 0.004}])
+def test_j5_each_model_of_a_chain_is_paid_from_a_reserve_of_its_own(
+    error: type[errors.ModelError], cap: dict[str, Any], width: int
+) -> None:
+    """A call that timed out or could not be read may be paid for, though the next model answers."""
+
+    def fail(_: object) -> Exception:
+        return error("m", "ask", "no") if error is errors.InvalidModelReply else error("as drawn")
+
+    first = ch.ScriptedModel([fail] * 100, name=NAME)
+    second = ch.ScriptedModel(["fine"] * 100, name=f"{NAME}-2024-07-18")
+
+    async def main() -> ch.RunResult:
+        chain = ch.Worker(
+            "mind", "Works", model=[first, second], settings=ModelSettings(max_tokens=500)
+        )
+        tasks = [make_task(f"t{n}", "mind") for n in range(20)]
+        boss = ch.Supervisor(
+            [chain], limits=ch.Limits(**cap), clock=FakeClock(), parallel=width, on_question="fail"
+        )
+        async with boss:
+            return await boss.run(make_plan(*tasks))
+
+    result = run_virtual(main())
+    paid = len(first.requests)  # each with the most it may cost, for all that is known
+    worst = Usage(calls=1, tokens_in=1, tokens_out=500)
+    assert paid + len(second.requests) <= cap.get("calls", 10**9)
+    assert paid * 500 <= cap.get("tokens", 10**9)
+    assert paid * (price_of(NAME, worst) or 0) <= cap.get("money", 10**9)
+    # A fault of the model's own code is no reason to ask another; and twenty at once use up all there is.
+    if error is not errors.InvalidModelReply and width == 1:
+        assert second.requests, "the budget is no reason to give up a model that answers"
+        assert any(task.state == "done" for task in result.tasks.values())

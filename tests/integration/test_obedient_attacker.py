@@ -632,6 +632,51 @@ async def failure_on_the_board(case: Case) -> None:
     await case.run(ch.Supervisor([reader(REFUSAL), finds, mailer()], limits=ONE_TRY), plan(*tasks))
 
 
+@ch.worker("watches", "Watches how the others get on")
+async def watches(brief: ch.Brief) -> str:
+    while True:
+        notes = [str(note.content) for note in await brief.board.notes(segments=["progress"])]
+        if told := [note for note in notes if "EXFIL" in note]:
+            return "\n".join(told)
+        await asyncio.sleep(0.001)
+
+
+async def watched(case: Case, worker: ch.Worker | ch.FunctionWorker) -> None:
+    """Another worker reads the progress of this one while it is under way."""
+    tasks = task("a", worker.name, optional=True), task("b", "watches"), task("c", "mailer", "b")
+    await case.run(ch.Supervisor([worker, watches, mailer()]), plan(*tasks))
+
+
+@channel
+async def progress(case: Case) -> None:
+    for_ever = asyncio.Event()
+
+    @ch.worker("reads", "Reads a page itself", timeout=1)
+    async def reads(brief: ch.Brief) -> str:
+        brief.distrust("web:evil.test")
+        brief.progress(f"read: {ORDER}")
+        await for_ever.wait()
+        return "never"
+
+    await watched(case, reads)
+
+
+@channel
+async def progress_of_a_tool(case: Case) -> None:
+    """As servers of MCP tools report it, before there is a result that could be marked."""
+    for_ever = asyncio.Event()
+
+    @ch.tool(effect="pure", untrusted=True, timeout=1)
+    async def ask_server(context: ch.ToolContext) -> str:
+        """Ask a server that others run."""
+        context.progress(ORDER)
+        await for_ever.wait()
+        return "never"
+
+    model = ch.ScriptedModel([call("ask_server"), "It took too long."])
+    await watched(case, ch.Worker("asks", "Asks", tools=[ask_server], model=model))
+
+
 # Many together
 
 

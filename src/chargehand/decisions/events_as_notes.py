@@ -88,7 +88,8 @@ class RunNotes:
                 for task in plan.tasks:
                     self._distrust(task.id, plan.taint)
                 return [self._task(event, task, n) for n, task in enumerate(plan.tasks)]
-            case events.TaskAdded(task=task):
+            case events.TaskAdded(task=task, taint=taint):
+                self._distrust(task.id, taint)
                 return [self._task(event, task, 0)]
             case events.PlanAmended(added=added, taint=taint):
                 for task in added:
@@ -106,6 +107,7 @@ class RunNotes:
             case events.TaskRewritten(task=name, taint=taint):
                 self._distrust(name, taint)
             case events.ProgressNoted(task=name) if not is_system_task(name):
+                self._distrust(name, event.taint)
                 about = {"text": event.text, "fraction": event.fraction}
                 return [self._note(event, Segment.PROGRESS, "working", name, about)]
             case events.AttemptFinished(task=name) if not is_system_task(name):

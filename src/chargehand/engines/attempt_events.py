@@ -297,7 +297,14 @@ def step_finished(
 
 def progress_noted(brief: Brief, text: str, fraction: float | None, at: datetime) -> ProgressNoted:
     task, attempt = brief.task.id, brief.attempt
-    return ProgressNoted(task=task, attempt=attempt, text=plain(text), fraction=fraction, at=at)
+    return ProgressNoted(
+        task=task,
+        attempt=attempt,
+        text=plain(text),
+        fraction=fraction,
+        taint=brief.taint,
+        at=at,
+    )
 
 
 def _written(outcome: _Said) -> _Said:

@@ -439,6 +439,8 @@ class ProgressNoted(StoredEvent, frozen=True, kw_only=True):
     attempt: int
     text: str
     fraction: float | None = None
+    #: the untrusted sources that the attempt had read by then
+    taint: tuple[str, ...] = ()
 
 
 class CancelRequested(StoredEvent, frozen=True, kw_only=True):

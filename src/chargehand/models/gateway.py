@@ -258,7 +258,7 @@ class ModelGateway:
         terms: CallTerms,
     ) -> Call:
         error: errors.ModelError | None = None
-        broken_off = 0
+        doubtful = 0
         ear = None if hear is None else _Ear(hear)
         for place, model in enumerate(models):
             is_last = place == len(models) - 1
@@ -269,16 +269,19 @@ class ModelGateway:
             asking = model.ask if ear is None else partial(ear.ask, model, line)
             patience = self._patience if is_last else min(self._patience, SHORT_PATIENCE)
             share = terms.share(len(models) - place)
+            call = _Calling(model.name, asking, line, request, priority, patience)
             try:
-                call = _Calling(model.name, asking, line, request, priority, patience)
                 making = call.made(terms if is_last else replace(terms, may_park=False))
                 made = await (making if share is None else _within(share, making, model.name))
-                return replace(made, doubtful=made.doubtful + broken_off) if broken_off else made
+                return replace(made, doubtful=made.doubtful + doubtful) if doubtful else made
             except PASSED_OVER as failed:
                 error = failed
-                broken_off += isinstance(failed, _OutOfShare)
+                doubtful += call.doubtful + isinstance(failed, _OutOfShare)
                 if not is_last:
                     log.warning("model_passed_over model=%s error=%s", model.name, failed)
+                    if terms.once and failed.may_be_paid:
+                        failed.untried = len(models) - place - 1
+                        raise
         raise error or errors.ModelUnreachable("no model was given")
 
     def _line(self, model: Model) -> ProviderQueue:
@@ -332,7 +335,8 @@ class _Calling:
         self._first = self._loop.time()
         #: what the request is known by, once it has failed
         self._key: str | None = None
-        self._doubtful = 0
+        #: requests that timed out or broke off, and may have been paid for
+        self.doubtful = 0
 
     async def made(self, terms: CallTerms) -> Call:
         """The reply. Raises the error of the last try, or `Parked`."""
@@ -368,7 +372,7 @@ class _Calling:
                     model=self._model,
                     sends=sends,
                     waited=waited,
-                    doubtful=self._doubtful,
+                    doubtful=self.doubtful,
                 )
             finally:
                 line.pump()
@@ -395,7 +399,7 @@ class _Calling:
         if self._key is None:
             request = self._request
             self._key = digest_of(canonical([request.turns, request.tools, request.schema]))
-        self._doubtful += error.may_be_paid
+        self.doubtful += error.may_be_paid
         fault, failures = line.fail(error, self._key, sent, now, terms.until)
         if fault is ProviderFault.ADDRESS and (
             failures >= TRIES or now - self._first >= FIRST_PATIENCE

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from chargehand.engines.brief import Brief
-from chargehand.errors import WorkerError
+from chargehand.errors import ModelError, WorkerError
 from chargehand.facts.events import Effect
 from chargehand.facts.outcome import ONE_CALL, Done
 from chargehand.facts.value import Value
@@ -84,12 +84,33 @@ class DurableModelCaller:
         hear: Hear | None = None,
     ) -> base.ModelReply:
         """As `ask`; `identity` tells this call from others of its name, the trace shows `about`."""
+        models = self._models
+        while True:
+            try:
+                return await self._asked(models, name, request, identity, about, hear)
+            except ModelError as error:
+                if not error.untried:
+                    raise
+                # What failed may be paid for, and has used up its reserve: the next model is a call of its own.
+                models = models[-error.untried :]
+                identity = [identity, [model.name for model in models]]
+                if hear is not None:
+                    hear(None)
 
+    async def _asked(
+        self,
+        models: Sequence[base.Model],
+        name: str,
+        request: base.ModelRequest,
+        identity: object,
+        about: object,
+        hear: Hear | None,
+    ) -> base.ModelReply:
         async def run(_: str) -> Done:
-            return await self.resources.call(self._brief, self._models, request, hear)
+            return await self.resources.call(self._brief, models, request, hear)
 
         is_capped = self._brief.is_capped
-        reserve = self.resources.worst(self._models, request) if is_capped else ONE_CALL
+        reserve = self.resources.worst(models, request) if is_capped else ONE_CALL
         told = Value.of_record(about)
         done = await self._brief.durable(
             name, identity, run, effect=Effect.PURE, about=told, reserve=reserve

@@ -5,7 +5,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import msgspec
@@ -374,7 +374,7 @@ class ToolLoop:
             deps=self._resources.deps,
             secrets=self._secrets,
             redactor=self._resources.redactor,
-            report=brief.progress,
+            report=partial(self._report, tool) if tool.untrusted else brief.progress,
         )
         try:
             result = await tool.call(context, arguments)
@@ -385,6 +385,11 @@ class ToolLoop:
             told = {"text": str(error), "is_error": True, "kind": error.kind}
             return Done(Value.of(told, taint))
         return Done(Value.of_record({"text": result.text}, result.taint))
+
+    def _report(self, tool: Tool, text: str) -> None:
+        """Pass on what an untrusted tool says of its progress, which is no more to be trusted than its result."""
+        self._brief.distrust(f"tool:{tool.name}")
+        self._brief.progress(text)
 
     def _permitted(self, tool: Tool, call: base.ToolCall) -> str:
         """The arguments to call it with, if policy, and a person where one is asked, allow it."""
