@@ -30,7 +30,7 @@ ROWS = (
     ("decisions",),
     (
         *("clock", "background_loop", "reused_threads", "interrupt_signals", "terminal_detection"),
-        *("regular_file", "subreaper", "fork_guard", "checked_path"),
+        *("regular_file", "subreaper", "fork_guard", "usable_path"),
         "toml_parser",
     ),
     PORTS,

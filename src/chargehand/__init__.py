@@ -29,7 +29,7 @@ from chargehand.facts import events
 from chargehand.facts.events import Approach, Effect, Event, RunStatus
 
 # notebooks
-from chargehand.facts.notebook_renderer import render_with
+from chargehand.facts.jupyter_html_hook import render_with
 
 # running
 from chargehand.decisions.dispatch import Balance, Starts
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from chargehand.presentation.notebook import run_in_notebook
     from chargehand.roles.board import Board
     from chargehand.roles.coordinator import Coordinator
-    from chargehand.roles.per_task_workers import Factory
+    from chargehand.roles.worker_factory import Factory
     from chargehand.roles.vote_count import vote
     from chargehand.roles.llm_worker import Worker
     from chargehand.tools.base import Tool, ToolContext, tool
@@ -107,7 +107,7 @@ _LATER = {
     "ChildRule": "decisions.tool_rules",
     "Conflict": "decisions.coordination.conflicts",
     "Coordinator": "roles.coordinator",
-    "Factory": "roles.per_task_workers",
+    "Factory": "roles.worker_factory",
     "Health": "decisions.coordination.health",
     "InitRule": "decisions.tool_rules",
     "Load": "decisions.coordination.progress_counts",

@@ -23,13 +23,13 @@ from chargehand.errors import UnknownRun
 from chargehand.facts.answer import SUREST, Answer
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.failure_policy import OnFailure
+from chargehand.facts.jupyter_html_hook import notebook_html
 from chargehand.facts.limits import Limits
-from chargehand.facts.notebook_renderer import notebook_html
 from chargehand.facts.outcome import Failed, Question, Usage
 from chargehand.facts.plan import Task, item_id
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal, Process
-from chargehand.roles.json_output import typed
+from chargehand.roles.json_reply_check import typed
 
 #: characters of a run's answer, of each result and of all results that the next run is told
 EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000

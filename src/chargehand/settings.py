@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from chargehand.checked_path import checked_path
 from chargehand.crews.crew import Crew, Hand, all_rates, nested_crews, unused_when_nested
-from chargehand.crews.working_folder import working_folder
+from chargehand.crews.default_files_folder import working_folder
 from chargehand.errors import JournalDamaged, UsageError
 from chargehand.journal.head_mark import HeadMark
 from chargehand.journal.postgres_address import is_dsn, place_of
@@ -19,6 +18,7 @@ from chargehand.notify.base import NoticeKind, Subscription
 from chargehand.roles.resources import ModelChoice
 from chargehand.roles.roster import Member
 from chargehand.supervisor import Supervisor
+from chargehand.usable_path import checked_path
 
 #: below the working folder
 JOURNAL = Path(".chargehand") / "runs.db"

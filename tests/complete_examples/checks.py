@@ -16,7 +16,7 @@ import chargehand as ch
 from chargehand import testing as kit
 from chargehand.documents import Document, FigureCheck
 from chargehand.evaluation import evaluate_sync, load_suite
-from chargehand.models.written import WrittenModel
+from chargehand.models.replies_from_file import WrittenModel
 from chargehand.presentation.ask_at_terminal import answer_questions
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -6,7 +6,7 @@ import pytest
 
 import chargehand as ch
 from chargehand.models.base import Abilities, ModelReply, ModelRequest, StopReason, Text, ToolCall
-from chargehand.roles.json_output import objection_to
+from chargehand.roles.json_reply_check import objection_to
 from chargehand.roles.refusal_detection import apology_in, refusal_in, with_status
 
 SHAPE = {"type": "object", "properties": {"price": {"type": "number"}}, "required": ["price"]}

@@ -18,10 +18,10 @@ from chargehand.facts.events import Event
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, ErrorClass, Failed, NeedsInput, Question, Usage
 from chargehand.facts.value import Value
+from chargehand.presentation.formatted_text import cell_width, cut_to
 from chargehand.presentation.live_frame import Line, LiveFrame, OpenQuestion
 from chargehand.presentation.live_state import LiveState
 from chargehand.presentation.nested_paths import NestedPath
-from chargehand.presentation.plain_text import cell_width, cut_to
 
 BEGAN = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 SIZES = [(80, 24), (120, 40), (60, 14), (59, 40), (200, 13), (40, 8), (20, 5), (10, 3)]

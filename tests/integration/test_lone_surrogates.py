@@ -12,7 +12,7 @@ from chargehand.facts.lone_surrogates import without_escaped_surrogates, without
 from chargehand.models.base import ModelRequest, ToolCall, user
 from chargehand.models.gateway import ModelGateway
 from chargehand.models.tool_call_emulation import read_form
-from chargehand.roles.json_output import decoded, objection_to
+from chargehand.roles.json_reply_check import decoded, objection_to
 from chargehand.roles.partial_json import PartialJson
 from chargehand.testing.model_server import DIALECTS, Body, Say, model_server
 from tests.guide.conftest import make_plan, make_task

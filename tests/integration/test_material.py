@@ -12,7 +12,7 @@ from chargehand.errors import ToolError
 from chargehand.facts.events import PlanAdopted, TaskAdded
 from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Text, ToolCall
-from chargehand.roles.material_summary import (
+from chargehand.roles.reachable_material import (
     MOST_BYTES,
     BlockEntry,
     MaterialHolder,
@@ -22,7 +22,8 @@ from chargehand.roles.material_summary import (
 )
 from chargehand.roles.roster import Roster
 from chargehand.tools.files import files
-from chargehand.tools.reachable_names import (
+from chargehand.tools.sql_tables import data
+from chargehand.tools.tool_material import (
     FileEntry,
     FreshMaterial,
     Material,
@@ -30,7 +31,6 @@ from chargehand.tools.reachable_names import (
     TableEntry,
     held_now,
 )
-from chargehand.tools.sql_tables import data
 
 ORDERS = "date,supplier,units,delay_days\n2024-01-05,Tiller,40,2\n2024-02-01,Marsh,7,0\n"
 
@@ -486,7 +486,7 @@ async def test_a_task_that_names_a_file_goes_to_the_only_worker_that_can_read_it
 def test_only_a_look_that_took_long_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what a worker is told of a small folder is never older than the blink of an eye."""
     now, looks = [100.0], 0
-    monkeypatch.setattr("chargehand.tools.reachable_names.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("chargehand.tools.tool_material.time.monotonic", lambda: now[0])
 
     def look() -> Material:
         nonlocal looks

@@ -16,7 +16,7 @@ from chargehand.facts.plan import Strategy
 from chargehand.facts.value import Value
 from chargehand.models.base import Abilities
 from chargehand.models.provider_schema import OPENAI, held_to
-from chargehand.roles.model_calls import PlainModelCaller
+from chargehand.roles.durable_model_calls import PlainModelCaller
 from chargehand.roles.plan_drafts import MOST, PLACES, Bounds, fresh_ids, plan_schema
 from chargehand.roles.planner import write_plan
 from chargehand.roles.resources import Resources

@@ -16,7 +16,7 @@ import pytest
 import chargehand as ch
 from chargehand.clock import SystemClock
 from chargehand.errors import RosterMismatch
-from chargehand.supervisor.serving_processes import servers_of
+from chargehand.supervisor.crew_offers import servers_of
 from tests.guide.conftest import make_plan, make_task
 from tests.integration.test_cli_runs import chargehand, read_until, start, terminal
 

@@ -9,7 +9,7 @@ import pytest
 import chargehand as ch
 from chargehand.errors import UsageError
 from chargehand.models.base import ModelRequest, user
-from chargehand.models.written import WrittenModel, open_model, purpose_of
+from chargehand.models.replies_from_file import WrittenModel, open_model, purpose_of
 from chargehand.tools.files import files
 
 HEAD = 'note = "by hand"\nrequest = "Add one and two"\n'

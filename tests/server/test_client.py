@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 import chargehand as ch
-from chargehand.client import Client, event_follower, server_wait
+from chargehand.client import Client, event_follower, slow_server_warnings
 from chargehand.client.token_sources import find_token
 from chargehand.errors import (
     KeyConflict,
@@ -534,7 +534,7 @@ async def test_a_stream_that_tells_nothing_is_warned_of_and_given_up(
 ) -> None:
     monkeypatch.setattr(event_follower, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(event_follower, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(server_wait, "LATE", 0.01)
+    monkeypatch.setattr(slow_server_warnings, "LATE", 0.01)
     async with lying(reply) as client:
         with pytest.raises(ServerUnreachable) as lost:
             await client.wait("r1")
@@ -559,7 +559,7 @@ async def test_events_that_come_again_are_handed_on_once_and_reset_the_tries(
 async def test_a_reply_that_is_late_is_warned_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server_wait, "LATE", 0.0)
+    monkeypatch.setattr(slow_server_warnings, "LATE", 0.0)
     is_said = asyncio.Event()
 
     class Said(logging.Handler):

@@ -11,12 +11,12 @@ from chargehand.cli.run_session import RunSession
 from chargehand.decisions.budget import NESTED
 from chargehand.errors import JournalError, UnknownRun
 from chargehand.facts.events import AttemptStarted, RunLed, RunReleased, RunRequested, StepStarted
-from chargehand.presentation.plain_text import one_line
+from chargehand.presentation.formatted_text import one_line
 from chargehand.presentation.run_status import BELOW, process_words
 from chargehand.runtime.command_inbox import Submission
 from chargehand.settings import Choice, JournalPlace, journal_place
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.serving_processes import Server, servers_of
+from chargehand.supervisor.crew_offers import Server, servers_of
 
 #: seconds between two checks whether a process leads the run
 LOOK = 1.0

@@ -28,7 +28,7 @@ from chargehand.cli.run_session import RunSession
 from chargehand.decisions.run_fork import ForkPlan
 from chargehand.facts.events import KINDS, Event, RunRequested
 from chargehand.facts.plan import Plan, Task
-from chargehand.presentation.plain_text import clean, one_line
+from chargehand.presentation.formatted_text import clean, one_line
 from chargehand.recordings.recording_file import is_recording
 from chargehand.settings import journal_place, with_journal_of_crew
 from chargehand.supervisor import Supervisor

@@ -6,8 +6,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import UsageError
+from chargehand.usable_path import checked_path
 
 
 class GivenPath(click.Path):

@@ -10,8 +10,8 @@ from chargehand.cli.find_run import refuse_submitted, with_run
 from chargehand.cli.options import journal_option, json_option
 from chargehand.journal.base import Head, load_value
 from chargehand.patterns.groups.messages import Message, MessageStream
+from chargehand.presentation.formatted_text import clean
 from chargehand.presentation.live_frame import StyledText
-from chargehand.presentation.plain_text import clean
 from chargehand.settings import journal_place
 from chargehand.supervisor import Supervisor
 

@@ -23,6 +23,7 @@ from chargehand.facts import events
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Done, Failed, NeedsInput, Question
+from chargehand.presentation.formatted_text import cell_width, clean, counted, cut_to, one_line
 from chargehand.presentation.live_frame import (
     MARK_IN_PART,
     MARKS,
@@ -35,7 +36,6 @@ from chargehand.presentation.live_frame import (
 )
 from chargehand.presentation.live_state import LiveState
 from chargehand.presentation.nested_paths import NestedPath
-from chargehand.presentation.plain_text import cell_width, clean, counted, cut_to, one_line
 from chargehand.presentation.progress_lines import ProgressLines, in_part_words
 from chargehand.presentation.question_words import evidence_lines
 from chargehand.result import RunResult

@@ -15,9 +15,9 @@ from chargehand.cli.request_and_plan_input import given_plan, given_request
 from chargehand.crews.crew import Crew
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan
-from chargehand.presentation.plain_text import clean, counted, outline
+from chargehand.presentation.formatted_text import clean, counted, outline
 from chargehand.roles.for_each import unlistable_files
-from chargehand.roles.material_summary import reach_of
+from chargehand.roles.reachable_material import reach_of
 from chargehand.roles.roster import Roster
 from chargehand.settings import Choice, crew_for, journal_place
 from chargehand.supervisor import Supervisor

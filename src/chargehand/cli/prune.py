@@ -15,7 +15,7 @@ from chargehand.facts.retention import Retention
 from chargehand.facts.sizes import shown_size
 from chargehand.journal.open_journal import open_journal
 from chargehand.journal.prune import PrunedRun, Pruner
-from chargehand.presentation.plain_text import counted, table
+from chargehand.presentation.formatted_text import counted, table
 from chargehand.settings import JournalPlace, journal_place
 
 Command = TypeVar("Command", bound=Callable[..., Any])

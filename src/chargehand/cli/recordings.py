@@ -19,7 +19,7 @@ from chargehand.cli.options import journal_option, journal_path, json_option, re
 from chargehand.decisions.replay_check import task_of
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
-from chargehand.presentation.plain_text import (
+from chargehand.presentation.formatted_text import (
     answer_words,
     clean,
     clock_words,

@@ -15,7 +15,7 @@ from chargehand.facts.events import Event, RunStatus, decode
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
-from chargehand.presentation.plain_text import clean
+from chargehand.presentation.formatted_text import clean
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.roles.plan_review import ABOUT_PLAN
 

@@ -11,7 +11,7 @@ from chargehand.cli.output import say
 from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.argument_checks import LONGEST_REQUEST
 from chargehand.facts.plan import Plan
-from chargehand.presentation.plain_text import clean, outline
+from chargehand.presentation.formatted_text import clean, outline
 from chargehand.regular_file import read_regular_file
 from chargehand.settings import Choice
 from chargehand.supervisor import Supervisor

@@ -43,8 +43,8 @@ from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head, is_part_of_journal
 from chargehand.settings import Choice, journal_place, reader_of, with_journal_of_crew
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor.crew_offers import Server
 from chargehand.supervisor.requests import RunOptions
-from chargehand.supervisor.serving_processes import Server
 from chargehand.terminal_detection import is_terminal
 
 

@@ -17,7 +17,7 @@ from chargehand.presentation.question_words import answer_in
 from chargehand.presentation.run_status import answered_words, process_words
 from chargehand.settings import Choice, journal_place
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.serving_processes import Server, servers_of
+from chargehand.supervisor.crew_offers import Server, servers_of
 
 #: most open questions that an error lists
 MOST_ASKED = 5

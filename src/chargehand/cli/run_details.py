@@ -21,8 +21,7 @@ from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import NO_USAGE, Question, Usage
 from chargehand.facts.plan import item_of
 from chargehand.patterns.groups.messages import told_in
-from chargehand.presentation.live_frame import MARK_IN_PART, MARKS, Line, StyledText
-from chargehand.presentation.plain_text import (
+from chargehand.presentation.formatted_text import (
     answer_words,
     clean,
     counted,
@@ -31,6 +30,7 @@ from chargehand.presentation.plain_text import (
     output_words,
     with_local_times,
 )
+from chargehand.presentation.live_frame import MARK_IN_PART, MARKS, Line, StyledText
 from chargehand.presentation.progress_lines import (
     gain_of,
     gain_words,

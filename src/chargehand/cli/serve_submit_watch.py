@@ -34,7 +34,7 @@ from chargehand.facts.retention import Retention
 from chargehand.interrupt_signals import counting_signals
 from chargehand.settings import Choice, journal_place, reader_of
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.serving_processes import servers_of
+from chargehand.supervisor.crew_offers import servers_of
 from chargehand.supervisor.shared_runtime import GRACE
 
 if TYPE_CHECKING:

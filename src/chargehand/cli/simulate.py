@@ -27,7 +27,7 @@ from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_to_read
-from chargehand.presentation.plain_text import clean, counted, money_words, one_line
+from chargehand.presentation.formatted_text import clean, counted, money_words, one_line
 from chargehand.regular_file import read_regular_file
 from chargehand.settings import JournalPlace, journal_place
 from chargehand.stored_runs import LEARNED_RUNS, PastPaces

@@ -27,7 +27,7 @@ from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Process
-from chargehand.presentation.plain_text import one_line, with_local_times
+from chargehand.presentation.formatted_text import one_line, with_local_times
 from chargehand.presentation.progress_lines import item_counts, task_counts
 from chargehand.presentation.run_status import (
     INTERRUPTED,
@@ -41,7 +41,7 @@ from chargehand.presentation.run_status import (
 from chargehand.result import RunResult
 from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.serving_processes import Server, servers_of
+from chargehand.supervisor.crew_offers import Server, servers_of
 
 #: most waits shown per run, and most runs per server; `--json` shows all
 MOST_WAITS = 5

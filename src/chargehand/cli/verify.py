@@ -13,7 +13,7 @@ from chargehand.errors import JournalDamaged, UnknownRun, UsageError
 from chargehand.journal.base import FORGOTTEN
 from chargehand.journal.open_journal import open_journal, open_to_check
 from chargehand.journal.verify import CheckedJournal, Finding, verified
-from chargehand.presentation.plain_text import one_line
+from chargehand.presentation.formatted_text import one_line
 from chargehand.settings import JournalPlace, journal_place
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from chargehand.checked_path import checked_path
 from chargehand.cli import output
 from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import journal_option, json_option
 from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens, Scope
 from chargehand.settings import Choice, token_file_beside
+from chargehand.usable_path import checked_path
 
 if TYPE_CHECKING:
     from chargehand.server.http.web_server import WebOptions

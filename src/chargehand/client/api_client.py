@@ -32,7 +32,7 @@ from chargehand.client.replies import (
     read_reply,
     refuse_redirect,
 )
-from chargehand.client.server_wait import ServerWait
+from chargehand.client.slow_server_warnings import ServerWait
 from chargehand.client.token_sources import find_token
 from chargehand.errors import PlanRefused, ServerRefused, ServerUnreachable, UsageError
 from chargehand.facts.answer import BY_RULES, Claim, Gap
@@ -41,9 +41,9 @@ from chargehand.facts.events import RunStatus
 from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan
 from chargehand.facts.sizes import shown_size
-from chargehand.presentation.plain_text import one_line
+from chargehand.presentation.formatted_text import one_line
 from chargehand.regular_file import refuse_special_file
-from chargehand.roles.json_output import typed
+from chargehand.roles.json_reply_check import typed
 
 T = TypeVar("T")
 #: seconds without data after which a connection counts as lost; the server sends something every 15

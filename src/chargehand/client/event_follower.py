@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from chargehand.client.replies import UNREADABLE, fact_of, foreign
-from chargehand.client.server_wait import ServerWait
+from chargehand.client.slow_server_warnings import ServerWait
 from chargehand.errors import ServerUnreachable
 
 #: waits before a new connection double from twice `FIRST_WAIT` to `LONGEST_WAIT`, in seconds; `MOST_TRIES` in a row

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import UsageError
 from chargehand.regular_file import read_regular_file
+from chargehand.usable_path import checked_path
 
 TOKEN_VARIABLE, FILE_VARIABLE = "CHARGEHAND_TOKEN", "CHARGEHAND_TOKEN_FILE"
 KEYRING = "chargehand"

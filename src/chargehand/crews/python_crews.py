@@ -12,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from chargehand.checked_path import checked_path
 from chargehand.crews.crew import Crew
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.supervisor import Supervisor
+from chargehand.usable_path import checked_path
 
 #: parameters that a function which makes a crew may have
 OFFERED = frozenset({"model", "files", "journal", "parallel"})

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from chargehand.checked_path import checked_path
 from chargehand.crews.crew import Crew, Hand, joined_rates
 from chargehand.crews.crew_schema import (
     CrewFile,
@@ -48,6 +47,7 @@ from chargehand.regular_file import read_regular_file
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker
 from chargehand.toml_parser import toml_document
+from chargehand.usable_path import checked_path
 
 if TYPE_CHECKING:
     from chargehand.roles.resources import ModelChoice

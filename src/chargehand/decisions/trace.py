@@ -30,7 +30,7 @@ from chargehand.decisions.trace_types import (
 )
 from chargehand.facts import events
 from chargehand.facts.failure_policy import Recourse
-from chargehand.facts.notebook_renderer import notebook_html
+from chargehand.facts.jupyter_html_hook import notebook_html
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, NeedsInput, Outcome, Question, Usage
 from chargehand.facts.output_schema import published_schema
 from chargehand.facts.plan import Task

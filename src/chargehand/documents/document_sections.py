@@ -21,7 +21,7 @@ from chargehand.documents.safe_markdown import markdown_line, prose_html, prose_
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
 from chargehand.facts.events import RunStatus
-from chargehand.presentation.plain_text import clean, counted
+from chargehand.presentation.formatted_text import clean, counted
 from chargehand.result import RunResult
 
 Cell: TypeAlias = "str | int | float | Figure"

@@ -25,7 +25,7 @@ from chargehand.documents.numbers_in_text import (
     unit_words,
 )
 from chargehand.errors import ToolError
-from chargehand.presentation.plain_text import counted
+from chargehand.presentation.formatted_text import counted
 from chargehand.tools.files import FileTools
 from chargehand.tools.safe_open import PathLike, Roots
 from chargehand.tools.sql_tables import Queried, TableStore

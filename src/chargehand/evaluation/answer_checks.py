@@ -11,7 +11,7 @@ from chargehand.facts.json_schema import faults_against
 from chargehand.models.base import Model, ModelRequest, system, user
 from chargehand.models.gateway import ModelGateway
 from chargehand.roles.data_fences import fenced
-from chargehand.roles.json_output import objection_to, record
+from chargehand.roles.json_reply_check import objection_to, record
 
 _NUMBER = re.compile(r"(?<![\w.])[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _CANNOT = re.compile(

@@ -6,7 +6,7 @@ from html import escape
 from chargehand.evaluation.figures import METRICS, TITLES, Result
 from chargehand.evaluation.intervals import Interval
 from chargehand.evaluation.suite_file import Metric
-from chargehand.presentation.plain_text import clean, counted
+from chargehand.presentation.formatted_text import clean, counted
 
 #: up to this number of cases, the number is shown, because it is too small for a useful interval
 FEW = 2

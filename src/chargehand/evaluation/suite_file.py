@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 from msgspec import Struct, field
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import UsageError
 from chargehand.evaluation.plan_scores import PlanTask
 from chargehand.facts.argument_checks import refuse_unknown
 from chargehand.regular_file import read_regular_file
 from chargehand.toml_parser import toml_document
+from chargehand.usable_path import checked_path
 
 Mode: TypeAlias = Literal["run", "plan"]
 Metric: TypeAlias = Literal[

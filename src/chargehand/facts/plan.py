@@ -27,8 +27,8 @@ from chargehand.facts.argument_checks import (
 )
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.json_schema import fault_of
+from chargehand.facts.jupyter_html_hook import notebook_html
 from chargehand.facts.limits import Limits, TaskLimits
-from chargehand.facts.notebook_renderer import notebook_html
 from chargehand.facts.output_schema import published_schema, shape_of
 from chargehand.facts.value import Value, canonical, digest_of
 

@@ -48,7 +48,7 @@ from chargehand.journal.sqlite_reader import (
     unread_mail,
 )
 from chargehand.journal.sqlite_run_deletion import SqliteStorage
-from chargehand.journal.sqlite_streams import SqliteStreams
+from chargehand.journal.sqlite_stream_copy import SqliteStreams
 from chargehand.journal.sqlite_transaction import Append, Transaction
 from chargehand.journal.sqlite_writer import Writer
 from chargehand.journal.storage_check import real_path

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import apsw
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import JournalUnfit, UsageError
 from chargehand.journal.durable_files import make_folder
 from chargehand.journal.sqlite_errors import file_refusal, read_only, unreadable
 from chargehand.regular_file import refuse_special_file
+from chargehand.usable_path import checked_path
 
 #: before it, two connections that reset the WAL at once could corrupt the file
 OLDEST_SQLITE = (3, 51, 3)

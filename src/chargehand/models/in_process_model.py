@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import ModelError, ModelGarbled, ModelRefused
 from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.models import base
@@ -21,6 +20,7 @@ from chargehand.models.tool_call_emulation import (
     read_form,
     told,
 )
+from chargehand.usable_path import checked_path
 
 Json = dict[str, Any]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import ModelGarbled, ModelUnreachable, UsageError
+from chargehand.usable_path import checked_path
 
 VARIABLE = "CHARGEHAND_CACHE"
 CHUNK = 1024 * 1024

@@ -26,9 +26,9 @@ from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.models.base import ModelRequest, ModelSettings, system, user
 from chargehand.result import RunResult
+from chargehand.roles.durable_model_calls import DurableModelCaller, ask_for, refuse_unusable
 from chargehand.roles.function_worker import Where, check_words
-from chargehand.roles.json_output import record
-from chargehand.roles.model_calls import DurableModelCaller, ask_for, refuse_unusable
+from chargehand.roles.json_reply_check import record
 from chargehand.roles.plan_drafts import faults_in_words
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import ModelChoice, Resources, check_model

@@ -12,9 +12,7 @@ from chargehand.facts.durations import shown_length
 from chargehand.facts.events import RunStatus
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
-from chargehand.presentation.live_state import LiveState, LiveTask
-from chargehand.presentation.nested_paths import NestedPath
-from chargehand.presentation.plain_text import (
+from chargehand.presentation.formatted_text import (
     cell_width,
     clean,
     counted,
@@ -22,6 +20,8 @@ from chargehand.presentation.plain_text import (
     money_words,
     one_line,
 )
+from chargehand.presentation.live_state import LiveState, LiveTask
+from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.question_words import (
     ABOUT_APPROVAL,
     asked_text,

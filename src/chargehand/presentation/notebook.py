@@ -17,9 +17,15 @@ from chargehand.facts.answer import Answer, AnswerPiece
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import RunStatus
 from chargehand.facts.plan import Plan
+from chargehand.presentation.formatted_text import (
+    clean,
+    counted,
+    money_words,
+    one_line,
+    output_words,
+)
 from chargehand.presentation.live_frame import Line, LiveFrame
 from chargehand.presentation.live_state import LiveState
-from chargehand.presentation.plain_text import clean, counted, money_words, one_line, output_words
 from chargehand.presentation.plan_svg import plan_svg
 from chargehand.presentation.progress_lines import task_counts
 from chargehand.presentation.svg_style import escaped

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan, Task, each_words
+from chargehand.presentation.formatted_text import counted, one_line
 from chargehand.presentation.graph_layout import GraphLayout, Vertex, lay_out, stacks_of
-from chargehand.presentation.plain_text import counted, one_line
 from chargehand.presentation.svg_style import (
     BOXES,
     box,

@@ -16,7 +16,7 @@ from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task, each_words, item_of
-from chargehand.presentation.plain_text import clock_words, counted, money_words, one_line
+from chargehand.presentation.formatted_text import clock_words, counted, money_words, one_line
 from chargehand.presentation.run_status import INTERRUPTED
 from chargehand.result import RunResult, TaskResult
 

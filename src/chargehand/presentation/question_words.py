@@ -9,7 +9,7 @@ import msgspec
 
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
-from chargehand.presentation.plain_text import clean, counted, one_line, outline, task_outline
+from chargehand.presentation.formatted_text import clean, counted, one_line, outline, task_outline
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, HOW_TO_ANSWER, REJECT, PlanProposal
 
 #: short answers to a question about a plan

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, StepKind
-from chargehand.presentation.plain_text import counted, one_line
+from chargehand.presentation.formatted_text import counted, one_line
 from chargehand.presentation.svg_style import (
     BOXES,
     box,

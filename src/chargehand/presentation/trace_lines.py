@@ -16,8 +16,7 @@ from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.facts.durations import shown_length
 from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import item_of
-from chargehand.presentation.live_frame import Line, StyledText
-from chargehand.presentation.plain_text import (
+from chargehand.presentation.formatted_text import (
     cell_width,
     clean,
     counted,
@@ -25,6 +24,7 @@ from chargehand.presentation.plain_text import (
     money_words,
     one_line,
 )
+from chargehand.presentation.live_frame import Line, StyledText
 
 #: most rows of a timeline: first the tasks on the critical path, then the longest
 MOST_ROWS = 40

@@ -23,7 +23,6 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from chargehand.checked_path import checked_path
 from chargehand.decisions.budget import all_runs_below
 from chargehand.errors import JournalDamaged, JournalVersion, RecordingTooLarge, UsageError
 from chargehand.facts.board import BOARD, board_of_run, decode_board, stream_of
@@ -49,6 +48,7 @@ from chargehand.journal.stream_copy_rows import check_chain
 from chargehand.recordings.content_removal import without_content
 from chargehand.recordings.run_archive import JournalLike, RunArchive, archive_of, journal_at
 from chargehand.regular_file import refuse_special_file
+from chargehand.usable_path import checked_path
 
 FORMAT = "chargehand recording"
 #: version of the file format; readers refuse a higher one

@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand import errors
-from chargehand.checked_path import checked_path
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.coordination.board_conflicts import BoardWatch
 from chargehand.decisions.coordination.conflicts import Conflict, conflicts_in
@@ -27,6 +26,7 @@ from chargehand.facts.outcome import Done
 from chargehand.journal.base import Head, Journal, Tail, load_value
 from chargehand.journal.open_journal import open_journal
 from chargehand.journal.postgres_address import is_dsn
+from chargehand.usable_path import checked_path
 
 #: how long an attempt may be silent whose worker nobody knows
 PATIENCE = timedelta(minutes=5)

@@ -15,11 +15,11 @@ from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 from chargehand.facts.plan import Plan, Reach, Strategy, Task, is_vague, who_can_read
 from chargehand.models.base import ModelSettings, Turn
+from chargehand.roles.durable_model_calls import ModelCaller, ask_until
 from chargehand.roles.for_each import unlistable_files
-from chargehand.roles.json_output import objection_to, one_of, record
-from chargehand.roles.model_calls import ModelCaller, ask_until
-from chargehand.roles.per_task_workers import Factory
+from chargehand.roles.json_reply_check import objection_to, one_of, record
 from chargehand.roles.roster import Roster
+from chargehand.roles.worker_factory import Factory
 
 log = logging.getLogger("chargehand")
 

@@ -12,8 +12,8 @@ from chargehand.errors import StepMismatch, WorkerError
 from chargehand.facts.outcome import Question
 from chargehand.models.base import system, user
 from chargehand.roles.data_fences import fenced
-from chargehand.roles.json_output import record
-from chargehand.roles.model_calls import DurableModelCaller, ModelCaller, ask_for
+from chargehand.roles.durable_model_calls import DurableModelCaller, ModelCaller, ask_for
+from chargehand.roles.json_reply_check import record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 

@@ -13,7 +13,7 @@ import msgspec
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.facts.value import canonical
 from chargehand.models.base import ModelReply, ToolCall, ToolSpec
-from chargehand.roles.json_output import decoded, objection_to, record
+from chargehand.roles.json_reply_check import decoded, objection_to, record
 
 CANNOT, RESULT = "cannot", "result"
 _NO_RESULT = record(

@@ -7,8 +7,8 @@ from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value
 from chargehand.models.base import system, user
 from chargehand.roles.data_fences import asked
-from chargehand.roles.json_output import decoded, record
-from chargehand.roles.model_calls import ModelCaller, ask_for
+from chargehand.roles.durable_model_calls import ModelCaller, ask_for
+from chargehand.roles.json_reply_check import decoded, record
 from chargehand.roles.plan_drafts import describe_roster, known_as, objection_to_task
 from chargehand.roles.prompts import prompt
 from chargehand.roles.roster import Roster

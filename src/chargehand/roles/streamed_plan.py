@@ -20,8 +20,8 @@ from chargehand.facts.plan import Strategy, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, user
 from chargehand.roles import plan_drafts as schemas
 from chargehand.roles.data_fences import request_again
-from chargehand.roles.json_output import record
-from chargehand.roles.model_calls import REPAIRS, DurableModelCaller, refuse_unusable
+from chargehand.roles.durable_model_calls import REPAIRS, DurableModelCaller, refuse_unusable
+from chargehand.roles.json_reply_check import record
 from chargehand.roles.partial_json import PartialJson
 from chargehand.roles.run_so_far import remembered
 from chargehand.roles.system_task_context import PlanningContext

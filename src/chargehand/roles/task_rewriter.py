@@ -17,11 +17,11 @@ from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles.data_fences import cut, fenced
-from chargehand.roles.json_output import record
-from chargehand.roles.material_summary import blocks_of, reach_of, remembered_material
-from chargehand.roles.model_calls import DurableModelCaller, ask_for
+from chargehand.roles.durable_model_calls import DurableModelCaller, ask_for
+from chargehand.roles.json_reply_check import record
 from chargehand.roles.plan_drafts import objection_to_task
 from chargehand.roles.prompts import prompt
+from chargehand.roles.reachable_material import blocks_of, reach_of, remembered_material
 from chargehand.roles.resources import Resources
 from chargehand.roles.run_so_far import remembered
 from chargehand.roles.system_task_context import PlanningContext

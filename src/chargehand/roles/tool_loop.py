@@ -22,10 +22,10 @@ from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.models import base
 from chargehand.roles import refusal_detection
 from chargehand.roles.data_fences import fenced
-from chargehand.roles.json_output import objection_to, record
-from chargehand.roles.material_summary import told_to_worker
-from chargehand.roles.model_calls import DurableModelCaller, in_fewer_words, unusable
+from chargehand.roles.durable_model_calls import DurableModelCaller, in_fewer_words, unusable
+from chargehand.roles.json_reply_check import objection_to, record
 from chargehand.roles.prompts import prompt
+from chargehand.roles.reachable_material import told_to_worker
 from chargehand.roles.resources import Resources
 from chargehand.roles.token_stream import TaskStream
 from chargehand.tools.base import Tool, ToolContext

@@ -33,7 +33,7 @@ from chargehand.facts.scheduler_commands import StartAttempt
 from chargehand.facts.value import Value, canonical, digest_of, part_of
 from chargehand.journal.base import Blobs, load_value, store_value
 from chargehand.roles.function_worker import FunctionWorker, Where
-from chargehand.roles.json_output import objection_to
+from chargehand.roles.json_reply_check import objection_to
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member, Roster
 from chargehand.roles.system_task_context import PlanningContext, SystemTask

@@ -241,7 +241,7 @@ class RunStart:
 
     async def _warn_of_unreachable(self, plan: Plan) -> None:
         """Say that a plan names files or tables which are not there."""
-        from chargehand.roles.material_summary import reach_of
+        from chargehand.roles.reachable_material import reach_of
 
         reach = await reach_of(self._roster, self._config.resources.redactor)
         for warning in plan.unreachable(reach):
@@ -249,7 +249,7 @@ class RunStart:
 
     async def plan(self, request: str, terms: RunOptions) -> Plan:
         """The plan that a run would carry out for this request."""
-        from chargehand.roles.model_calls import PlainModelCaller
+        from chargehand.roles.durable_model_calls import PlainModelCaller
         from chargehand.roles.planner import write_plan
 
         checked = self.requests.checked(terms)

@@ -55,13 +55,13 @@ from chargehand.runtime import Runtime
 from chargehand.runtime.command_inbox import submit_mail
 from chargehand.stored_runs import JournalHandle, is_known
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
+from chargehand.supervisor.crew_offers import CrewOffer, peers_of
 from chargehand.supervisor.nested_requests import request_from
 from chargehand.supervisor.nested_supervisor import work_below
 from chargehand.supervisor.periodic_prune import pruning
 from chargehand.supervisor.requests import QuestionPolicy, RequestBuilder, RunOptions
 from chargehand.supervisor.run_control import Run, RunControl
 from chargehand.supervisor.run_start import RunStart
-from chargehand.supervisor.serving_processes import CrewOffer, peers_of
 from chargehand.supervisor.shared_runtime import GRACE
 from chargehand.supervisor.standby import Standby
 from chargehand.supervisor.worker_membership import PoolOptions, WorkerPool
@@ -477,7 +477,7 @@ class Supervisor:
 
     async def reach(self) -> Mapping[str, Reach]:
         """For each worker: the files and tables that it can reach now, for `plan.check(reach=…)`."""
-        from chargehand.roles.material_summary import reach_of
+        from chargehand.roles.reachable_material import reach_of
 
         return await reach_of(self.roster, self._config.resources.redactor)
 
@@ -595,7 +595,9 @@ class Supervisor:
             raise UsageError(f"this is a question of {question.about}; a person must answer it")
         if not self.has_model:
             raise UsageError("this supervisor has no model that could answer; type an answer")
-        from chargehand.roles.model_calls import PlainModelCaller  # here, since few ask for it
+        from chargehand.roles.durable_model_calls import (
+            PlainModelCaller,  # here, since few ask for it
+        )
         from chargehand.roles.question_answerer import model_answer
 
         task = result.tasks.get(question_id.partition(":")[2].rpartition(":")[0])

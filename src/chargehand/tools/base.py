@@ -31,8 +31,8 @@ from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ToolSpec
 from chargehand.reused_threads import in_thread
 from chargehand.tools.docstrings import read_docstring
-from chargehand.tools.reachable_names import Material
 from chargehand.tools.redaction import NOTHING_SECRET, Redactor
+from chargehand.tools.tool_material import Material
 from chargehand.tools.tool_output import (
     MOST_SPOOLED,
     OutputBuffer,

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.plan import fits
+from chargehand.usable_path import checked_path
 
 PathLike: TypeAlias = str | os.PathLike[str]
 LONGEST_PATH = 1_024

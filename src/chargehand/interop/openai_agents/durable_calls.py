@@ -39,7 +39,7 @@ from chargehand.interop.attempt_bridge import MOST_OUT, AttemptBridge, ExternalC
 from chargehand.models.call_ban import refuse_if_forbidden
 from chargehand.models.connection_settings import is_loopback
 from chargehand.models.http_adapter import usage_of as usage_told
-from chargehand.roles.json_output import objection_to
+from chargehand.roles.json_reply_check import objection_to
 
 _RESPONSE: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 #: the current tool call: an agent used as a tool calls models of its own, in parallel with others

@@ -22,8 +22,8 @@ from chargehand.models.base import (
     user,
 )
 from chargehand.patterns.groups.messages import REPEATS, USER, Talk, rounds_in
-from chargehand.roles.json_output import objection_to, record
-from chargehand.roles.model_calls import REPAIRS, ModelCaller, ask_for, refuse_unusable
+from chargehand.roles.durable_model_calls import REPAIRS, ModelCaller, ask_for, refuse_unusable
+from chargehand.roles.json_reply_check import objection_to, record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.refusal_detection import reason_in
 from chargehand.roles.resources import ModelChoice

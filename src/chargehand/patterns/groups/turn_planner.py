@@ -36,8 +36,8 @@ from chargehand.patterns.groups.messages import (
 from chargehand.patterns.groups.shared_blocks import GroupBoard, shown
 from chargehand.patterns.groups.worker_as_member import GroupContext
 from chargehand.roles.board import BriefBoard
+from chargehand.roles.durable_model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.function_worker import Where
-from chargehand.roles.model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.plan_drafts import NO_MORE, fresh_ids
 from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.run_so_far import remembered

@@ -24,10 +24,10 @@ from chargehand.journal.open_journal import open_journal
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
-from chargehand.patterns.pool.attempt import Execution
 from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.patterns.pool.plain_dicts import InsightWriting, block_of, insight_of
 from chargehand.patterns.pool.request_store import PoolRequests
+from chargehand.patterns.pool.worker_attempt import Execution
 from chargehand.roles.board import Board
 from chargehand.roles.history_notes import ALL_RUNS
 from chargehand.supervisor import Supervisor

@@ -21,12 +21,12 @@ from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
 from chargehand.journal.base import load_value
-from chargehand.patterns.pool.attempt import Execution, PoolAttemptEnded
 from chargehand.patterns.pool.leaderless_run import LeaderlessRun
 from chargehand.patterns.pool.memory_worker import MemoryWorker, MockedWorker
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.plain_dicts import named_in, question_form, task_form, tasks_in
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
+from chargehand.patterns.pool.worker_attempt import Execution, PoolAttemptEnded
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker
 from chargehand.roles.resources import Resources

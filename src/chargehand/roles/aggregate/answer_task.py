@@ -18,8 +18,8 @@ from chargehand.roles.aggregate.context_limit import LimitedModelCaller, clipped
 from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults, gather
 from chargehand.roles.data_fences import with_notes, words_of
-from chargehand.roles.json_output import objection_to
-from chargehand.roles.model_calls import DurableModelCaller
+from chargehand.roles.durable_model_calls import DurableModelCaller
+from chargehand.roles.json_reply_check import objection_to
 from chargehand.roles.resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 

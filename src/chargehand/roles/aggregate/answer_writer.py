@@ -17,8 +17,8 @@ from chargehand.roles.aggregate.context_limit import Item, LimitedModelCaller, b
 from chargehand.roles.aggregate.draft_parser import Draft
 from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults
-from chargehand.roles.json_output import record
-from chargehand.roles.model_calls import ask_for, in_fewer_words, refuse_unusable
+from chargehand.roles.durable_model_calls import ask_for, in_fewer_words, refuse_unusable
+from chargehand.roles.json_reply_check import record
 from chargehand.roles.refusal_detection import reason_in
 
 #: the confidence of a model that says nothing of it

@@ -13,8 +13,8 @@ from chargehand.models.base import ModelRequest
 from chargehand.roles.aggregate import context_limit
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
 from chargehand.roles.aggregate.results import TaskResults
-from chargehand.roles.json_output import record
-from chargehand.roles.model_calls import ask_for
+from chargehand.roles.durable_model_calls import ask_for
+from chargehand.roles.json_reply_check import record
 
 ONLY = "it is the only result"
 

@@ -12,7 +12,7 @@ from chargehand.errors import WorkerError
 from chargehand.models.base import ModelReply, ModelRequest
 from chargehand.models.gateway import Hear
 from chargehand.roles.data_fences import fenced, quoted
-from chargehand.roles.model_calls import ModelCaller
+from chargehand.roles.durable_model_calls import ModelCaller
 from chargehand.roles.resources import Resources
 
 #: tokens that a provider may add around a turn, or around a schema

@@ -13,7 +13,7 @@ from chargehand.models.base import ModelRequest
 from chargehand.roles.aggregate import context_limit
 from chargehand.roles.aggregate.answer_claims import SourceMarks
 from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
-from chargehand.roles.model_calls import refuse_unusable
+from chargehand.roles.durable_model_calls import refuse_unusable
 from chargehand.roles.refusal_detection import reason_in
 
 #: a level that leaves more than this of what it was given leads nowhere

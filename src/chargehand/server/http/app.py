@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from chargehand.errors import ChargehandError
 from chargehand.server.http.api_context import ApiContext, granted, refuse_unknown_options
+from chargehand.server.http.board_block_routes import board_routes
 from chargehand.server.http.board_note_routes import note_routes
-from chargehand.server.http.board_routes import board_routes
 from chargehand.server.http.control_routes import control_routes
 from chargehand.server.http.error_bodies import (
     Refusal,

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import uvicorn
 from msgspec import Struct
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import UsageError
 from chargehand.regular_file import read_regular_file
 from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens
@@ -24,6 +23,7 @@ from chargehand.server.http.app import guarded_app
 from chargehand.server.http.request_guard import GuardRules, hosts_for
 from chargehand.server.listening_socket import address_of, is_loopback, listening
 from chargehand.supervisor import Supervisor
+from chargehand.usable_path import checked_path
 
 #: default address; if the port is taken, another free port is used
 HOST, PORT = "127.0.0.1", 8642

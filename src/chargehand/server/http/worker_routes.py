@@ -21,7 +21,7 @@ from chargehand.server.http.openapi_schemas import returns
 from chargehand.server.http.run_cache import RunRecord
 from chargehand.server.http.session_routes import model_of
 from chargehand.supervisor import Supervisor
-from chargehand.supervisor.serving_processes import CrewOffer, offer_of
+from chargehand.supervisor.crew_offers import CrewOffer, offer_of
 
 #: missed heartbeats after which a process counts as late, or as lost
 LATE, LOST = 2, 5

@@ -37,7 +37,7 @@ from chargehand.tools.mcp.tool_calls import (
     list_tools,
     read_resource,
 )
-from chargehand.tools.reachable_names import ResourceEntry
+from chargehand.tools.tool_material import ResourceEntry
 
 #: seconds before the next subscription to the changes of a server
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from chargehand.background_loop import run_in_background, wait_in_background
-from chargehand.checked_path import checked_path
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.reused_threads import in_thread
@@ -29,7 +28,8 @@ from chargehand.tools.mcp.server_settings import (
     ServerSettings,
     ServerTimeouts,
 )
-from chargehand.tools.reachable_names import FreshMaterial, Material, ResourceEntry
+from chargehand.tools.tool_material import FreshMaterial, Material, ResourceEntry
+from chargehand.usable_path import checked_path
 
 if TYPE_CHECKING:
     from chargehand.tools.mcp.connection import ServerConnection

@@ -1,6 +1,6 @@
 """The first process of a sandbox: checks the isolation, starts the program, watches it and reports.
 
-Runs as a script inside the sandbox that `entry.py` or bubblewrap set up. It trusts neither: if any
+Runs as a script inside the sandbox that `enter_sandbox.py` or bubblewrap set up. It trusts neither: if any
 isolation is missing, it does not run the program. As process 1 it cannot be stopped or killed from
 inside, and all processes of the sandbox end with it.
 """

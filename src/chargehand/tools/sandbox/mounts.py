@@ -67,7 +67,7 @@ class MountPlan(NamedTuple):
         return [*(bind.target for bind in self.binds), *(path for path, _ in self.links)]
 
 
-#: returns the `bwrap` command line for a mount plan, without the program; empty: `entry.py` creates the mounts
+#: returns the `bwrap` command line for a mount plan, without the program; empty: `enter_sandbox.py` creates the mounts
 Backend: TypeAlias = Callable[[MountPlan], list[str]]
 
 
@@ -89,7 +89,7 @@ def walls_for(data: Sequence[Path], disk: int) -> MountPlan:
 
 
 def launch(walls: MountPlan, backend: Backend, cgroup: str) -> dict[str, Any]:
-    """The input of `entry.py`."""
+    """The input of `enter_sandbox.py`."""
     return {
         "bwrap": backend(walls),
         "cgroup": cgroup,
@@ -103,7 +103,7 @@ def launch(walls: MountPlan, backend: Backend, cgroup: str) -> dict[str, Any]:
 
 
 def launcher() -> list[str]:
-    return [*isolated_python(), str(_HERE / "entry.py")]
+    return [*isolated_python(), str(_HERE / "enter_sandbox.py")]
 
 
 def isolated_python() -> list[str]:

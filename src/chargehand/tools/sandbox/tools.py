@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.argument_checks import Duration, count, duration
 from chargehand.reused_threads import in_thread
@@ -25,6 +24,7 @@ from chargehand.tools.sandbox.runner import (
     SandboxLimits,
     SandboxProgram,
 )
+from chargehand.usable_path import checked_path
 
 PathLike: TypeAlias = str | os.PathLike[str]
 LIMIT = timedelta(seconds=180)

@@ -12,7 +12,7 @@ from chargehand.facts.outcome import ONE_CALL, Done
 from chargehand.facts.value import Value
 from chargehand.models import base
 from chargehand.models.gateway import Call, Hear
-from chargehand.roles.json_output import objection_to
+from chargehand.roles.json_reply_check import objection_to
 from chargehand.roles.resources import Resources
 
 T = TypeVar("T")

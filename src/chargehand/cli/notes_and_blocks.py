@@ -11,8 +11,8 @@ from chargehand.cli.find_run import with_run
 from chargehand.cli.options import WholeNumber, journal_option, json_option
 from chargehand.facts.board import Block, Label, Note, NoteOrder, board_of_run
 from chargehand.journal.base import Head
+from chargehand.presentation.formatted_text import clean, clock_words, one_line, output_words
 from chargehand.presentation.live_frame import StyledText
-from chargehand.presentation.plain_text import clean, clock_words, one_line, output_words
 from chargehand.supervisor import Supervisor
 
 #: most characters of a note or a block in a list

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from chargehand.checked_path import checked_path
 from chargehand.errors import ModelRefused, UsageError
 from chargehand.models.base import (
     Abilities,
@@ -27,6 +26,7 @@ from chargehand.models.base import (
 from chargehand.models.scripted import counted, pieces, request_line
 from chargehand.regular_file import read_regular_file
 from chargehand.toml_parser import toml_document
+from chargehand.usable_path import checked_path
 
 #: of an answer in words
 _LAST_LINE = "\nCONFIDENCE: "

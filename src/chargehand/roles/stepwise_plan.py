@@ -11,8 +11,8 @@ from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
 from chargehand.roles import plan_drafts
 from chargehand.roles.data_fences import asked
-from chargehand.roles.json_output import record
-from chargehand.roles.model_calls import DurableModelCaller, ModelCaller, ask_for
+from chargehand.roles.durable_model_calls import DurableModelCaller, ModelCaller, ask_for
+from chargehand.roles.json_reply_check import record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster

@@ -29,8 +29,8 @@ from chargehand.patterns.pool.model_config import MOCK
 from chargehand.patterns.pool.plain_dicts import REQUEST, assigned_to, has_failed, tasks_in
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.data_fences import fenced
-from chargehand.roles.json_output import record
-from chargehand.roles.model_calls import PlainModelCaller, ask_for
+from chargehand.roles.durable_model_calls import PlainModelCaller, ask_for
+from chargehand.roles.json_reply_check import record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 

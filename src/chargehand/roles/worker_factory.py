@@ -15,10 +15,10 @@ from chargehand.facts.outcome import ErrorClass, Failed, Outcome
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ModelSettings, system, user
 from chargehand.roles.data_fences import cut, fenced
+from chargehand.roles.durable_model_calls import DurableModelCaller, ask_for
 from chargehand.roles.function_worker import Where, check_words
-from chargehand.roles.json_output import one_of, record
+from chargehand.roles.json_reply_check import one_of, record
 from chargehand.roles.llm_worker import Worker, WorkerOptions
-from chargehand.roles.model_calls import DurableModelCaller, ask_for
 from chargehand.roles.prompts import prompt
 from chargehand.roles.resources import Resources
 from chargehand.tools.base import Tool

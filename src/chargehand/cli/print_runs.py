@@ -25,8 +25,8 @@ from chargehand.decisions.trace import Trace
 from chargehand.errors import ChargehandError
 from chargehand.facts.durations import shown_length
 from chargehand.journal.base import Head
+from chargehand.presentation.formatted_text import money_words, table
 from chargehand.presentation.live_frame import cut_line
-from chargehand.presentation.plain_text import money_words, table
 from chargehand.presentation.run_status import (
     UNREADABLE,
     WAITING,
