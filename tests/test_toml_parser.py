@@ -21,6 +21,8 @@ BROKEN = {
     "no TOML": (b"[[x", "is not TOML"),
     "no UTF-8": (b"x = '\xff'", "is not TOML"),
     "too deep": (b"x = " + b"[" * 2_000, "nested too deep"),
+    "a long key": (f"[a]\n{'.'.join(['a'] * 20_000)} = 1\n".encode(), "line 2 has more than 100"),
+    "a long table": (f"[[{' . '.join(['a'] * 20_000)}]]\n".encode(), "line 1 has more than 100"),
     "more digits than Python reads": (f"a = 1\nb = {DIGITS}\n".encode(), "line 2 is larger than"),
     "more than 64 bits": (b"[a]\nb = [{c = 9223372036854775808}]\n", r"a.b\[0\].c is larger than"),
     "less than 64 bits": (b"a = -9223372036854775809\n", "a is larger than any integer of TOML"),

@@ -208,9 +208,8 @@ def choice_of(options: dict[str, Any]) -> Choice:
 def boss_for(choice: Choice, *, quiet: bool = False) -> tuple[Supervisor, Choice]:
     """The supervisor for the options, and the options with its journal. Prints the chosen defaults on stderr."""
     boss = supervisor_for(choice, (lambda _: None) if quiet else say)
-    if (
-        choice.model
-    ):  # also if nothing will ask it, as with a plan whose workers have models of their own
+    # Also if nothing will ask it, as with a plan whose workers have models of their own.
+    if choice.model:
         boss.check_model()
     return boss, with_journal_of(boss, choice)
 

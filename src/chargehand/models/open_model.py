@@ -93,7 +93,7 @@ IN_PROCESS = {
     "local": InProcess("in_process_model", "local"),
     "offline": InProcess("offline"),
     "pydantic_ai": InProcess("pydantic_ai", "pydantic-ai"),
-    "written": InProcess("written"),
+    "written": InProcess("replies_from_file"),
 }
 ADAPTERS = {
     "chat": ("openai", "OpenAIModel"),
