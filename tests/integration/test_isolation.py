@@ -236,6 +236,7 @@ def test_j4_a_posted_run_that_kills_its_leaders_is_parked_by_name(tmp_path: Path
     assert "it is parked: 2 processes" in shown
     assert way_out in shown
     assert "leads it" not in shown
+    assert "waits for its parked run to be resumed" in shown
 
     async def resume() -> ch.RunResult:
         async with ch.Supervisor([w], journal=database) as boss:

@@ -201,7 +201,12 @@ class Explainer:
             )
         elif node.state is TaskState.RETRYING and node.last_failure is not None:
             cause, why = Cause.RETRY, f"; its last try failed with {_cut(str(node.last_failure))}"
-        what = f"a process that leads its run{why}"
+        awaited = (
+            "its parked run to be resumed"
+            if self._schedule.parked
+            else "a process that leads its run"
+        )
+        what = f"{awaited}{why}"
         return replace(self._wait(node, cause, what, self._schedule.last_at), until_at=None)
 
     def _place(self, node: TaskNode) -> str:
