@@ -387,7 +387,9 @@ def test_run_leads_here_what_a_server_would_do_otherwise_and_says_why(
 ) -> None:
     more = "team = [clerk, slow, asker]\nwider = ch.Supervisor([clerk, slow, asker, smith])\n"
     (place / "crew.py").write_text(CREW + more)
-    (place / "other.toml").write_text('note = "by hand"\nrequest = "?"\n[[reply]]\nsay = "nothing"\n')
+    (place / "other.toml").write_text(
+        'note = "by hand"\nrequest = "?"\n[[reply]]\nsay = "nothing"\n'
+    )
     with serving(place, "team" if "crew.py:team" in flags else "boss"):
         done = chargehand(place, "run", "--plan", "clerk.json", *flags)
         assert (done.returncode, done.stdout) == (0, "did t0\n"), done.stderr
