@@ -13,10 +13,11 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple, TextIO
 
 #: megabytes that DuckDB may use; the address space of the process may be several times larger
 MEMORY = 512
@@ -33,11 +34,13 @@ SAFE: dict[str, str | bool | int | float | list[str]] = {
     "threads": "2",
 }
 NO_VALUE = ("", "n/a", "na", "nan", "null", "none", "-", "–", "?", "unknown", "tbd", "missing")
-WHOLE = r"[$€£]?\s?-?(\d{1,18}|\d{1,3}(,\d{3}){1,5})"
+#: without numbers that begin with a needless 0: they are codes, and the 0 is part of them
+WHOLE = r"[$€£]?\s?-?(0|[1-9]\d{0,17}|[1-9]\d{0,2}(,\d{3}){1,5})"
 NUMBER = WHOLE + r"(\.\d+)?"
 DAY = r"\d{4}-\d\d-\d\d"
 _READERS = {"csv": "read_csv", "json": "read_json_auto", "parquet": "read_parquet"}
 _REFUSED = "only one SELECT statement can be run; nothing can be changed, loaded or attached"
+_YEAR = r"(19|20)\d\d"
 _ANY_NUMBER = NUMBER + r"([eE][-+]?\d{1,3})?|-?\.\d+"
 _BOOLS = dict.fromkeys(("true", "t", "yes", "y"), "true") | dict.fromkeys(
     ("false", "f", "no", "n"), "false"
@@ -46,6 +49,19 @@ _DAYS = ("%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d")
 _TIMES = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
 _AFFINITIES = {"BIGINT": "INTEGER", "DOUBLE": "REAL"}
 ONLY_CSV = "only CSV can be read here; install chargehand[data]"
+_EMPTY = "it is empty"
+#: characters at the beginning of a CSV file from which its layout is told
+_BEGINNING = 262_144
+#: separates the cells of a file that has one column only
+_NO_MARK = "\x1f"
+
+
+class Layout(NamedTuple):
+    """How a CSV file is to be read: the delimiter, the lines before the first row of data, the names of the columns."""
+
+    mark: str
+    skip: int
+    names: list[str]
 
 
 def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[str, Any]:
@@ -59,11 +75,20 @@ def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[s
         for table in tables:
             try:
                 _take_in(connection, **table)
-            except duckdb.Error as error:
-                told["failed"][table["name"]] = str(error).partition("\n")[0]
+            except (csv.Error, ValueError, duckdb.Error) as error:
+                told["failed"][table["name"]] = _why(error, table["file"])
             else:
                 told["loaded"][table["name"]] = _described(connection, table["name"])
     return told
+
+
+def _why(error: Exception, file: str) -> str:
+    """Why a file cannot be loaded, without the path of its copy."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text (byte {error.start} is 0x{error.object[error.start]:02x})"
+    if isinstance(error, csv.Error) and "unexpected end of data" in str(error):
+        return "a cell in quotation marks does not end"
+    return str(error).partition("\n")[0].replace(file, "…")
 
 
 def query(database: str, sql: str, most: int) -> dict[str, Any]:
@@ -124,18 +149,55 @@ def _answered(
 
 
 def _take_in(connection: Any, name: str, file: str, form: str) -> None:
+    create = f"create table {_quoted(name)} as from {_READERS[form]}"
+    if form == "csv":
+        _take_in_by_layout(connection, create, file)
+        _mend_types(connection, name)
+        return
+    if form == "json":
+        _refuse_cut_off(file)
+    connection.execute(f"{create}(?)", [file])
+
+
+def _take_in_by_layout(connection: Any, create: str, file: str) -> None:
+    """Load a CSV file as it was laid out here. If left to guess, DuckDB skips rows that do not fit its guess."""
     import duckdb
 
-    create = f"create table {_quoted(name)} as from {_READERS[form]}"
+    with _opened_csv(file) as lines:
+        layout = layout_of(lines.read(_BEGINNING), is_whole=not lines.read(1))
+    if not layout.names:
+        raise ValueError(_EMPTY)
+    fixed = "delim = ?, skip = ?, names = ?, header = false, quote = '\"', escape = '\"', comment = '', null_padding = true, parallel = false"
+    with contextlib.suppress(duckdb.Error):
+        connection.execute(f"{create}(?, {fixed})", [file, *layout])
+        return
+    # Some rows are longer than the first, or DuckDB guessed the types wrong.
+    even, layout = f"{file}.even", _evened(file, layout, f"{file}.even")
     try:
-        connection.execute(f"{create}(?)", [file])
+        connection.execute(f"{create}(?, {fixed})", [even, *layout])
     except duckdb.Error:
-        if form != "csv":
-            raise
-        # DuckDB guessed the types wrong.
-        connection.execute(f"{create}(?, all_varchar = true)", [file])
-    if form == "csv":
-        _mend_types(connection, name)
+        connection.execute(f"{create}(?, {fixed}, all_varchar = true)", [even, *layout])
+
+
+def _evened(file: str, layout: Layout, into: str) -> Layout:
+    """Write a CSV file whose rows all have as many cells as the longest one."""
+    width = max((len(row) for row in _rows_of(file, layout)), default=0)
+    names = _names([*layout.names, *[""] * (width - len(layout.names))])
+    with open(into, "w", encoding="utf-8", newline="") as out:  # noqa: PTH123 - pathlib is slow to import
+        writer = csv.writer(out, quoting=csv.QUOTE_MINIMAL)
+        for row in _rows_of(file, layout):
+            writer.writerow([*row, *[""] * (len(names) - len(row))])
+    return Layout(",", 0, names)
+
+
+def _refuse_cut_off(file: str) -> None:
+    """Refuse a JSON list without its end; DuckDB reads such a list as if it was whole."""
+    with open(file, "rb") as whole:  # noqa: PTH123 - pathlib is slow to import
+        first = whole.read(4_096).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+        whole.seek(max(whole.seek(0, 2) - 4_096, 0))
+        last = whole.read().rstrip()[-1:]
+    if first == b"[" and last != b"]":
+        raise ValueError("it is cut off: it begins with [ and does not end with ]")
 
 
 def _mend_types(connection: Any, name: str) -> None:
@@ -152,7 +214,7 @@ def _mend_types(connection: Any, name: str) -> None:
             (DAY, "DATE", cell),
         ):
             sql = (
-                f"select count(*), count(*) filter (not regexp_full_match({cell}, '{pattern}')) "  # noqa: S608 - names are quoted
+                f"select count(*), count(*) filter (not regexp_full_match({cell}, '{pattern}') or try_cast({value} as {wanted}) is null) "  # noqa: S608 - names are quoted
                 f"from {_quoted(name)} where {_quoted(column)} is not null and lower({cell}) not in ({gaps})"
             )
             ((said, others),) = connection.execute(sql).fetchall()
@@ -205,8 +267,8 @@ def load_sqlite(database: str, tables: list[dict[str, str]], drop: list[str]) ->
                 told["loaded"][table["name"]] = _take_in_csv(
                     connection, table["name"], table["file"]
                 )
-            except (csv.Error, UnicodeDecodeError, apsw.Error, ValueError) as error:
-                told["failed"][table["name"]] = str(error).partition("\n")[0]
+            except (csv.Error, ValueError, apsw.Error) as error:
+                told["failed"][table["name"]] = _why(error, table["file"])
     connection.close()
     return told
 
@@ -263,15 +325,14 @@ def _columns(connection: Any, sql: str) -> list[str]:
 
 
 def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
-    with open(file, encoding="utf-8-sig", newline="") as lines:  # noqa: PTH123 - pathlib is slow to import
-        first = lines.readline()
-        lines.seek(0)
-        mark = max(",;\t|", key=first.count)
-        rows = [row for row in csv.reader(lines, delimiter=mark) if row]
-    if not rows:
-        raise ValueError("it is empty")
-    names = _names(rows[0])
-    cells = [(*row[: len(names)], *[""] * (len(names) - len(row))) for row in rows[1:]]
+    with _opened_csv(file) as lines:
+        layout = layout_of(lines.read(_BEGINNING), is_whole=not lines.read(1))
+    if not layout.names:
+        raise ValueError(_EMPTY)
+    rows = list(_rows_of(file, layout))
+    width = max(map(len, rows), default=0)
+    names = _names([*layout.names, *[""] * (width - len(layout.names))])
+    cells = [(*row, *[""] * (len(names) - len(row))) for row in rows]
     typed = [_typed([row[n] for row in cells]) for n in range(len(names))]
     kinds = {name: kind for name, (kind, _) in zip(names, typed, strict=True)}
     declared = ", ".join(
@@ -287,24 +348,87 @@ def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
     return {"rows": len(whole), "columns": kinds, "first_rows": first_rows}
 
 
+# The layout of CSV files, with and without DuckDB
+
+
 def peek(begin: str, *, is_whole: bool) -> "tuple[tuple[tuple[str, str], ...], list[list[str]]]":
     """The columns of a CSV file with their types, guessed from its beginning, and the rows in that beginning."""
+    layout = layout_of(begin, is_whole=is_whole)
     lines = begin.splitlines(keepends=True)
-    if not is_whole:
-        lines = lines[:-1]  # the last line may be incomplete
-    mark = max(",;\t|", key=lines[0].count) if lines else ","
-    try:
-        rows = [row for row in csv.reader(lines, delimiter=mark) if row]
-    except csv.Error:
-        return (), []
-    if not rows:
-        return (), []
-    names, body = _names(rows[0]), rows[1:]
+    body = _read(lines if is_whole else lines[:-1], layout.mark, layout.skip)
     columns = [
         (name, _typed([row[n] if n < len(row) else "" for row in body[:100]])[0])
-        for n, name in enumerate(names)
+        for n, name in enumerate(layout.names)
     ]
     return tuple(columns), body
+
+
+def layout_of(begin: str, *, is_whole: bool) -> Layout:
+    """The layout of a CSV file, told from its beginning. Only titles and comments above the columns count as no data."""
+    lines = begin.splitlines(keepends=True)
+    if not is_whole and len(lines) > 1:
+        lines = lines[:-1]  # it may be incomplete
+    read = {mark: _read(lines[:200], mark) for mark in ",;\t|"}
+    # The delimiter that cuts the most rows into the same number of cells.
+    mark, (width, fits) = max(
+        ((mark, _usual_width(rows)) for mark, rows in read.items()), key=lambda each: each[1][1]
+    )
+    if width < 2 or not fits:
+        mark, width = _NO_MARK, 1
+    reader = csv.reader(lines, delimiter=mark)
+    skip = 0
+    with contextlib.suppress(csv.Error):
+        for row in reader:
+            is_title = row and (
+                len(row) < 2 <= width or (row[0].startswith("#") and len(row) != width)
+            )
+            if not row or is_title:
+                skip = reader.line_num
+                continue
+            if _is_data(row, _read(lines, mark, reader.line_num)):
+                return Layout(mark, skip, _names([""] * len(row)))
+            return Layout(mark, reader.line_num, _names(row))
+    return Layout(mark, skip, [])
+
+
+def _usual_width(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
+    """How many cells most rows have, and how many rows those are; 0 rows if they have one cell."""
+    counts = Counter(map(len, rows))
+    width = max(counts, key=lambda cells: (counts[cells], -cells), default=0)
+    return width, counts[width] if width > 1 else 0
+
+
+def _is_data(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row is data, not names: a number or a day stands above others. Years may be names."""
+    for number, cell in enumerate(first):
+        if re.fullmatch(_YEAR, cell.strip()):
+            continue
+        below = [row[number] for row in others[:100] if number < len(row)]
+        kind = _typed([cell])[0]
+        if kind not in ("VARCHAR", "BOOLEAN") and below and _typed(below)[0] == kind:
+            return True
+    return False
+
+
+def _opened_csv(file: str) -> TextIO:
+    return open(file, encoding="utf-8-sig", newline="")  # noqa: PTH123 - pathlib is slow to import
+
+
+def _rows_of(file: str, layout: Layout) -> Iterator[list[str]]:
+    """The rows of data of a CSV file, one by one; raises if a quoted cell does not end."""
+    with _opened_csv(file) as lines:
+        reader = csv.reader(lines, delimiter=layout.mark, strict=True)
+        for row in reader:
+            if row and reader.line_num > layout.skip:
+                yield row
+
+
+def _read(lines: Sequence[str], mark: str, skip: int = 0) -> list[list[str]]:
+    """The rows after so many lines, as far as they can be read."""
+    rows: list[list[str]] = []
+    with contextlib.suppress(csv.Error):
+        rows.extend(row for row in csv.reader(lines[skip:], delimiter=mark) if row)
+    return rows
 
 
 def _names(row: Sequence[str]) -> list[str]:
