@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.measure import Figure, folder_on_disk, options_for, report
 
 import chargehand as ch
-from chargehand.roles.reachable_material import MOST_BYTES, in_words, material_of
+from chargehand.roles.crew_data_catalog import MOST_BYTES, in_words, material_of
 from chargehand.roles.roster import Roster
 from chargehand.tools.files import files
 from chargehand.tools.sql_tables import data

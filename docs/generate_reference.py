@@ -167,7 +167,7 @@ PAGES = (
         (
             of_chargehand("Trace", "Report"),
             Door.of("chargehand.decisions.trace_types", "AttemptSpan", "StepSpan", "StepKind"),
-            Door.of("chargehand.decisions.report", "report_of"),
+            Door.of("chargehand.decisions.time_and_cost_report", "report_of"),
         ),
     ),
     Page(
@@ -217,11 +217,11 @@ PAGES = (
     ),
     Page(
         "settings.md",
-        "Crews, settings and journals",
+        "Crews and journals",
         "Build a supervisor from a crew and command-line choices; open a journal.",
         (
             Door.of("chargehand.crews.crew", "Crew"),
-            Door.of("chargehand.settings", "Choice", "supervisor_for", "crew_for"),
+            Door.of("chargehand.supervisor_factory", "Choice", "supervisor_for", "crew_for"),
             of_chargehand("open_journal"),
         ),
     ),

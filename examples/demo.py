@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import chargehand as ch
-from chargehand.settings import Choice, supervisor_for
+from chargehand.supervisor_factory import Choice, supervisor_for
 
 DATA = Path(__file__).parent / "data"
 JOURNAL = Path(".demo") / "runs.db"

@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "chargehand"
 
 PORTS = ("journal", "models", "tools", "engines", "notify", "telemetry")
 WINDOWS = (
-    *("settings", "crews", "interop", "testing", "recorder", "alerts", "documents"),
+    *("supervisor_factory", "crews", "interop", "testing", "recorder", "alerts", "documents"),
     *("evaluation", "presentation", "cli", "server", "client"),
 )
 ROWS = (
@@ -35,7 +35,7 @@ ROWS = (
     ),
     PORTS,
     ("roles",),
-    ("result", "stored_runs", "recordings"),
+    ("result", "past_runs", "recordings"),
     ("runtime",),
     ("supervisor",),
     ("patterns",),
@@ -268,7 +268,7 @@ ONE_SUBCLASS = {
     "errors.ModelRefused": "an exception: a reply that a provider withheld",
     "errors.ModelTooSlow": "an exception: whoever waits for it need not know whose time was over",
     "errors.UnknownQuestion": "an exception: a question that is not open because it is answered",
-    "patterns.pool.memory_worker.MemoryWorker": "a worker that asks no model in its place; one file",
+    "patterns.pool.worker_with_shared_memory.MemoryWorker": "a worker that asks no model in its place; one file",
     "roles.board.Board": "the same board for one attempt: every call is a step; by hooks, not by state",
     "roles.function_worker.FunctionWorker": "the agent of a framework is called as a function",
     "supervisor.supervisor.Supervisor": "public API: a group is a supervisor, with a planner of its own",
@@ -467,8 +467,8 @@ SOUND = {
     "engines/local_engine.py": "from chargehand.journal.base import Journal",
     "supervisor/__init__.py": "from chargehand.supervisor.supervisor import Supervisor",
     "supervisor/supervisor.py": "import chargehand.engines.local_engine, chargehand.decisions.schedule",
-    "settings.py": "from chargehand.supervisor import Supervisor",
-    "cli/main.py": "from chargehand import settings",
+    "supervisor_factory.py": "from chargehand.supervisor import Supervisor",
+    "cli/main.py": "from chargehand import supervisor_factory",
     "__init__.py": "from chargehand.supervisor import Supervisor",
     "__main__.py": "from chargehand.cli.main import main",
 }
@@ -497,7 +497,7 @@ def test_a_sound_tree_has_no_faults(tmp_path: Path) -> None:
         ("roles/llm_worker.py", "from chargehand import supervisor", "worker:1 may not import"),
         (
             "supervisor/supervisor.py",
-            "from chargehand import settings",
+            "from chargehand import supervisor_factory",
             "supervisor:1 may not import",
         ),
         ("facts/plan.py", "def f():\n    from chargehand import clock", "plan:2 may not import"),

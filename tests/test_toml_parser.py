@@ -8,7 +8,7 @@ import pytest
 from chargehand.errors import UsageError
 from chargehand.evaluation import load_suite
 from chargehand.models.open_model import open_model
-from chargehand.settings import Choice, crew_for
+from chargehand.supervisor_factory import Choice, crew_for
 
 READERS: dict[str, Callable[[Path], object]] = {
     "crew": lambda path: crew_for(Choice(crew=str(path))),

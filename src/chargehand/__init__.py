@@ -36,7 +36,7 @@ from chargehand.decisions.dispatch import Balance, Starts
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts.retry_policy import RetryPolicy
-from chargehand.decisions.report import Report
+from chargehand.decisions.time_and_cost_report import Report
 from chargehand.decisions.trace import Trace
 from chargehand.journal.open_journal import open_journal
 from chargehand.facts.answer import (

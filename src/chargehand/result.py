@@ -11,12 +11,12 @@ from msgspec import Struct
 
 from chargehand.background_loop import read_in_background
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.report import Report, report_of
 from chargehand.decisions.rule_answer import answer_of, done_in, why_not_done
 from chargehand.decisions.schedule import HaltRequest, RunState
 from chargehand.decisions.system_tasks import ANSWER, DRAFT, is_planned, is_system_task
 from chargehand.decisions.taint_sources import sources_in
 from chargehand.decisions.task_graph import TaskNode, TaskState
+from chargehand.decisions.time_and_cost_report import Report, report_of
 from chargehand.decisions.trace import Trace, trace_of
 from chargehand.decisions.wait_reasons import Explainer, WaitReason
 from chargehand.errors import UnknownRun

@@ -53,12 +53,15 @@ class Options(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Log:
-    """An append-only file whose lines are whole or not there, whenever its process is killed."""
+    """An append-only file. A kill can tear the line that is being written, and only where a page of the file ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.life = f"{os.getpid()}-{secrets.token_hex(3)}"
-        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        size = os.fstat(self._handle).st_size
+        if size and os.pread(self._handle, 1, size - 1) != b"\n":
+            os.writev(self._handle, [b"\n"])  # the next line is not to run on from a torn one
 
     def add(self, **line: Any) -> None:
         # writev, because the kills are aimed at the n-th write and are to hit the journal's.
@@ -68,7 +71,15 @@ class Log:
         self.add(run=run, ack=msgspec.Raw(encode(event)))
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.path.read_bytes().splitlines()]
+        return lines_of(self.path)
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    """What was said, without a line that a kill tore, or that is being written just now."""
+    if not log.exists():
+        return []
+    whole, _, _ = log.read_bytes().rpartition(b"\n")
+    return [msgspec.json.decode(line) for line in whole.splitlines() if line.endswith(b"}")]
 
 
 class MemoryLog(Log):

@@ -306,7 +306,26 @@ def a9_trial(seed: int, folder: Path) -> Verdict:
 
 
 def a10_trial(seed: int, folder: Path) -> Verdict:
-    """Every sync takes 200 ms: what happens meanwhile is written together, and the loop runs on."""
+    """Every sync takes 200 ms: what happens meanwhile is written together, and the loop runs on.
+
+    A busy machine can hold the loop up as well. A sync that blocks it does so in each of three tries.
+    """
+    verdict = Verdict()
+    for number in range(3):
+        stall, delay = _a10_try(folder / str(number), verdict)
+        if stall < 0.05 + delay:
+            break
+    # The last try counts: a sync that blocked the loop would hold it for 200 ms more than the busy machine does.
+    verdict.figures["stall_ms"] = stall * 1000
+    verdict.must(
+        stall < 0.05 + delay,
+        f"the event loop stood still for {stall * 1000:.0f} ms, a thread that only slept for {delay * 1000:.0f} ms",
+    )
+    return verdict
+
+
+def _a10_try(folder: Path, verdict: Verdict) -> tuple[float, float]:
+    """How long the event loop stood still, and a thread that only slept: the 99th percentiles, in seconds."""
     require("strace")
     folder.mkdir(parents=True)
     lives = Lives(folder)
@@ -324,7 +343,6 @@ def a10_trial(seed: int, folder: Path) -> Verdict:
             ],
             shape="flat",
         )
-    verdict = lives.verdict
     verdict.must(ended == 0, f"it ended with {ended}")
     syncs = len(re.findall("DELAYED", trace.read_text("utf-8", "replace")))
     trace.unlink()
@@ -332,17 +350,12 @@ def a10_trial(seed: int, folder: Path) -> Verdict:
     events = sum("ack" in line for line in lines)
     stall = next(line["stall_p99"] for line in lines if "stall_p99" in line)
     verdict.fired += syncs
-    verdict.figures |= {"stall_ms": stall * 1000, "events_per_sync": events / max(syncs, 1)}
-    # A sync that blocked the loop would hold it for 200 ms more than the busy machine does.
-    verdict.must(
-        stall < 0.05 + delay.p99,
-        f"the event loop stood still for {stall * 1000:.0f} ms, a thread that only slept for {delay.p99 * 1000:.0f} ms",
-    )
+    verdict.figures["events_per_sync"] = events / max(syncs, 1)
     verdict.must(events > 4 * syncs, f"{syncs} syncs for {events} events")
     runs = read_copy(folder)
     verdict.add(verify(runs, lines))
     check_ended(runs, verdict)
-    return verdict
+    return stall, delay.p99
 
 
 def a14_trial(seed: int, folder: Path) -> Verdict:

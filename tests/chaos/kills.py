@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from .client import lines_of
 from .fork_server import ForkedProcess, fork_server
 from .needs import require
 from .oracle import (
@@ -21,7 +22,6 @@ from .oracle import (
     check_effects,
     check_ended,
     finished_steps,
-    lines_of,
     read_copy,
     verify,
 )

@@ -124,14 +124,6 @@ def read_copy(folder: Path) -> Runs:
         shutil.rmtree(aside)
 
 
-def lines_of(log: Path) -> list[Line]:
-    if not log.exists():
-        return []
-    # Every line was one call, so a kill tears none; but a client may be writing while we read.
-    whole, _, _ = log.read_bytes().rpartition(b"\n")
-    return [msgspec.json.decode(line) for line in whole.splitlines()]
-
-
 def verify(runs: Runs, lines: Sequence[Line]) -> Verdict:
     """Hold a journal against all invariants, and against what its client was promised."""
     verdict = Verdict()

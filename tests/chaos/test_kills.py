@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from .client import Log, lines_of
 from .kills import a1_trial, a2_trial, a3_trial, a5_trial
 from .share import share
 
@@ -27,3 +28,11 @@ def test_a3_killed_between_an_intent_and_its_effect(tmp_path: Path) -> None:
 def test_a5_process_group_killed_again_and_again(tmp_path: Path) -> None:
     """However often it is killed, the run gets on and comes to its end."""
     share(a5_trial, tmp_path, 6)
+
+
+def test_a_line_that_a_kill_tore_is_left_out_and_those_after_it_are_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    Log(log).add(number=1)
+    log.write_bytes(log.read_bytes() + b'{"l')
+    Log(log).add(number=2)
+    assert [line["number"] for line in lines_of(log)] == [1, 2]

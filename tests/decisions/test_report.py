@@ -11,8 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.decisions.report import Report, is_idle_worth_telling, report_of
-from chargehand.decisions.text_format import counted, spent_in_words, table, time_in_words
+from chargehand.decisions.display_names import counted
+from chargehand.decisions.time_and_cost_report import (
+    Report,
+    is_idle_worth_telling,
+    report_of,
+    spent_in_words,
+    table,
+    time_in_words,
+)
 from chargehand.decisions.trace import trace_of
 from chargehand.facts.events import (
     AttemptFinished,

@@ -15,7 +15,7 @@ from chargehand.cli import main
 from chargehand.crews.default_crew import default_crew
 from chargehand.errors import NeedsRefresh, UsageError
 from chargehand.evaluation import CaseResult, case_runs, evaluate, load_suite
-from chargehand.presentation.formatted_text import clean
+from chargehand.presentation.display_text import clean
 from chargehand.testing import FakeProvider
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -18,7 +18,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from chargehand import worker
-from chargehand.decisions.recorded_results import StepLog, StepRecord
+from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.engines.attempt_events import outcome_of
 from chargehand.engines.base import Ending, Job, Lost
 from chargehand.engines.brief import AttemptHost, Brief, Fenced

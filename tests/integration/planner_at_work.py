@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.recorded_results import StepLog, StepRecord
+from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.decisions.schedule import RULES
 from chargehand.decisions.system_tasks import of_plan
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
@@ -28,8 +28,8 @@ from chargehand.facts.value import Value
 from chargehand.journal.memory import MemoryJournal
 from chargehand.models.base import Model, ModelReply, StopReason, Text
 from chargehand.roles.planner import plan
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 from chargehand.roles.task_rewriter import refine
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.recorded_results import StepLog, StepRecord
+from chargehand.decisions.run_results import StepLog, StepRecord
 from chargehand.decisions.system_tasks import ANSWER, ANSWERER
 from chargehand.engines.brief import AttemptHost, Brief
 from chargehand.errors import ModelDenied, ModelUnreachable
@@ -37,8 +37,8 @@ from chargehand.models.scripted import Line as Said
 from chargehand.roles.aggregate import compose_answer
 from chargehand.roles.aggregate.context_limit import tokens_in
 from chargehand.roles.prompts import prompt
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 from chargehand.testing import run_virtual
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import chargehand as ch
 from chargehand.cli import ask_person
 from chargehand.cli.event_display import RunView, WatchOptions
-from chargehand.cli.run_session import RunSession
+from chargehand.cli.interactive_run import RunSession
 from chargehand.errors import JournalBusy, UnknownRun
 from chargehand.facts.events import PersonAsked, QuestionAnswered
 from chargehand.facts.outcome import Question
@@ -25,7 +25,7 @@ from chargehand.presentation.question_words import (
     objection_to,
     question_lines,
 )
-from chargehand.settings import Choice
+from chargehand.supervisor_factory import Choice
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

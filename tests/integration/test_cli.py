@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from chargehand.cli import COMMANDS, main
 from chargehand.facts import events
 from chargehand.journal.open_journal import open_journal
-from chargehand.presentation.formatted_text import clean, clean_json, one_line, table
+from chargehand.presentation.display_text import clean, clean_json, one_line, table
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "examples" / "data"

@@ -16,7 +16,7 @@ from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.models.base import ModelReply, StopReason, Text, ToolCall
 from chargehand.patterns.groups import Group, RoundRobinManager
-from chargehand.presentation.formatted_text import cell_width
+from chargehand.presentation.display_text import cell_width
 from chargehand.presentation.live_frame import Line, StyledText, cut_line, line_text
 from chargehand.presentation.trace_lines import step_time, timeline_lines, tree_lines
 

@@ -15,7 +15,7 @@ from chargehand.evaluation import load_suite
 from chargehand.journal.open_journal import open_journal
 from chargehand.models.open_model import open_model
 from chargehand.recordings.recording_file import SUFFIX
-from chargehand.settings import Choice, crew_for
+from chargehand.supervisor_factory import Choice, crew_for
 from chargehand.tools.files import files
 from chargehand.tools.sql_tables import data
 

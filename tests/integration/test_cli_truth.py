@@ -19,7 +19,7 @@ from chargehand.cli import main
 from chargehand.crews.python_crews import load
 from chargehand.facts.answer import Answer, Claim
 from chargehand.facts.outcome import ErrorClass, Failed
-from chargehand.presentation.formatted_text import doubt_lines
+from chargehand.presentation.display_text import doubt_lines
 from chargehand.presentation.progress_lines import ProgressLines
 
 CREW = """

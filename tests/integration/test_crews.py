@@ -18,7 +18,7 @@ from chargehand.crews.python_crews import load, python_crew
 from chargehand.crews.toml_crews import toml_crew
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.durations import length_of, shown_length
-from chargehand.settings import Choice, crew_for, journal_place, supervisor_for
+from chargehand.supervisor_factory import Choice, crew_for, journal_place, supervisor_for
 from chargehand.testing.model_server import Say, model_server
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ import pytest
 from examples import demo
 
 import chargehand as ch
-from chargehand.settings import Choice, supervisor_for
+from chargehand.supervisor_factory import Choice, supervisor_for
 from tests.watching import silent_waits, watched
 
 ROOT = Path(__file__).parents[2]

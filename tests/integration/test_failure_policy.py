@@ -12,7 +12,7 @@ from chargehand.cli.find_run import FoundRun
 from chargehand.cli.run_details import shown, shown_json
 from chargehand.facts.events import PersonAsked
 from chargehand.presentation.live_frame import line_text
-from chargehand.settings import Choice, supervisor_for
+from chargehand.supervisor_factory import Choice, supervisor_for
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 

@@ -18,7 +18,7 @@ from chargehand.facts.events import Event
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Done, ErrorClass, Failed, NeedsInput, Question, Usage
 from chargehand.facts.value import Value
-from chargehand.presentation.formatted_text import cell_width, cut_to
+from chargehand.presentation.display_text import cell_width, cut_to
 from chargehand.presentation.live_frame import Line, LiveFrame, OpenQuestion
 from chargehand.presentation.live_state import LiveState
 from chargehand.presentation.nested_paths import NestedPath

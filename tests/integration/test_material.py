@@ -12,7 +12,7 @@ from chargehand.errors import ToolError
 from chargehand.facts.events import PlanAdopted, TaskAdded
 from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.models.base import ModelReply, ModelRequest, StopReason, Text, ToolCall
-from chargehand.roles.reachable_material import (
+from chargehand.roles.crew_data_catalog import (
     MOST_BYTES,
     BlockEntry,
     MaterialHolder,
@@ -21,9 +21,7 @@ from chargehand.roles.reachable_material import (
     reach_of,
 )
 from chargehand.roles.roster import Roster
-from chargehand.tools.files import files
-from chargehand.tools.sql_tables import data
-from chargehand.tools.tool_material import (
+from chargehand.tools.data_catalog import (
     FileEntry,
     FreshMaterial,
     Material,
@@ -31,6 +29,8 @@ from chargehand.tools.tool_material import (
     TableEntry,
     held_now,
 )
+from chargehand.tools.files import files
+from chargehand.tools.sql_tables import data
 
 ORDERS = "date,supplier,units,delay_days\n2024-01-05,Tiller,40,2\n2024-02-01,Marsh,7,0\n"
 
@@ -486,7 +486,7 @@ async def test_a_task_that_names_a_file_goes_to_the_only_worker_that_can_read_it
 def test_only_a_look_that_took_long_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what a worker is told of a small folder is never older than the blink of an eye."""
     now, looks = [100.0], 0
-    monkeypatch.setattr("chargehand.tools.tool_material.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("chargehand.tools.data_catalog.time.monotonic", lambda: now[0])
 
     def look() -> Material:
         nonlocal looks

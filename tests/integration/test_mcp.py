@@ -16,7 +16,7 @@ from chargehand.background_loop import run_in_background
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.models.base import ModelRequest, ToolCall, ToolOutput
-from chargehand.roles.reachable_material import reach_of, seen_by_planner
+from chargehand.roles.crew_data_catalog import reach_of, seen_by_planner
 from chargehand.roles.roster import Roster
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.files import files

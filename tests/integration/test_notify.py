@@ -22,7 +22,7 @@ from chargehand.errors import NoticeNotSent
 from chargehand.notify import Command, Log, Notice, NoticeKind, Subscription, Webhook, is_genuine
 from chargehand.notify import delivery as couriers
 from chargehand.notify.open_notifier import open_notifier, open_notifiers
-from chargehand.settings import Choice, supervisor_for
+from chargehand.supervisor_factory import Choice, supervisor_for
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 

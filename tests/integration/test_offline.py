@@ -30,7 +30,7 @@ from chargehand.models.offline import OfflineModel, open_model
 from chargehand.models.offline.worker_choice import Team
 from chargehand.models.open_model import open_model as open_any
 from chargehand.roles.data_fences import with_notes
-from chargehand.settings import Choice, supervisor_for
+from chargehand.supervisor_factory import Choice, supervisor_for
 from chargehand.tools.files import FileTools, files
 from chargehand.tools.safe_open import Roots
 

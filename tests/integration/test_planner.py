@@ -19,8 +19,8 @@ from chargehand.models.provider_schema import OPENAI, held_to
 from chargehand.roles.durable_model_calls import PlainModelCaller
 from chargehand.roles.plan_drafts import MOST, PLACES, Bounds, fresh_ids, plan_schema
 from chargehand.roles.planner import write_plan
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.roles.shared_resources import Resources
 from tests.integration.planner_at_work import (
     BOTH,
     CREW,

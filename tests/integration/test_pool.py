@@ -28,6 +28,7 @@ from chargehand.facts.outcome import Parked
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.sqlite_transaction import Transaction
+from chargehand.past_runs import fold
 from chargehand.patterns.pool import (
     CoordinatorAgent,
     SharedMemoryPool,
@@ -37,7 +38,6 @@ from chargehand.patterns.pool import (
 )
 from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.patterns.pool.worker_attempt import PoolAttempt
-from chargehand.stored_runs import fold
 
 Task = dict[str, Any]
 

@@ -10,7 +10,7 @@ import chargehand as ch
 from chargehand.facts.outcome import Usage
 from chargehand.models.base import Abilities
 from chargehand.models.prices import price_of
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 
 prices = pytest.importorskip(
     "genai_prices", reason="needs genai-prices: pip install chargehand[prices]"

@@ -19,7 +19,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.value import Value
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 from tests.integration.planner_at_work import LYON, Seated, cut_off, plan_text
 
 DUTY = "@refine:t1:1"

@@ -14,8 +14,8 @@ from chargehand.engines.brief import NO_HOST, Brief
 from chargehand.engines.local_engine import LocalEngine
 from chargehand.facts.on_question import OnQuestion
 from chargehand.journal.memory import MemoryJournal
+from chargehand.past_runs import JournalHandle
 from chargehand.roles.roster import Roster
-from chargehand.stored_runs import JournalHandle
 from chargehand.supervisor.requests import asking_for
 from chargehand.supervisor.run_control import RunControl
 from chargehand.supervisor.run_start import RunStart

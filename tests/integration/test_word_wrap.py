@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chargehand.presentation.formatted_text import cell_width, clock_words, with_local_times
+from chargehand.presentation.display_text import cell_width, clock_words, with_local_times
 from chargehand.presentation.live_frame import StyledText, line_text, wrapped_line
 from chargehand.presentation.word_wrap import StreamedWrap, wrapped
 from tests.pseudo_terminal import terminal

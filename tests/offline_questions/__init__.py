@@ -30,7 +30,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from chargehand.settings import Choice, supervisor_for
+from chargehand.supervisor_factory import Choice, supervisor_for
 
 HERE = Path(__file__).parent
 MOST_NUMBERS = 3

@@ -27,14 +27,14 @@ COMMANDS = {
     "simulate": ("simulate", "Estimate how long a plan will take and how many slots it needs."),
     "eval": ("eval", "Evaluate crews, prompts and models on a suite of cases."),
     "serve": ("serve_submit_watch", "Start a server that executes submitted runs."),
-    "tokens": ("web_options", "Create, list, rotate and revoke tokens for the HTTP API."),
+    "tokens": ("tokens", "Create, list, rotate and revoke tokens for the HTTP API."),
     "submit": ("serve_submit_watch", "Submit a request to a server and return at once."),
     "watch": ("serve_submit_watch", "Follow a run, no matter which process executes it."),
     "resume": ("run", "Resume an interrupted run."),
-    "runs": ("print_runs", "List runs, most recently changed first."),
+    "runs": ("runs_show_trace", "List runs, most recently changed first."),
     "status": ("status", "List unfinished runs and what they are waiting for."),
-    "show": ("print_runs", "Show the state of a run: tasks, answer, open questions."),
-    "trace": ("print_runs", "Print everything that happened in a run, as a tree or JSON."),
+    "show": ("runs_show_trace", "Show the state of a run: tasks, answer, open questions."),
+    "trace": ("runs_show_trace", "Print everything that happened in a run, as a tree or JSON."),
     "talk": ("group_messages", "Print the messages of a group conversation."),
     "notes": ("notes_and_blocks", "Print the notes on the board of a run."),
     "blocks": ("notes_and_blocks", "Print the blocks on the board of a run."),
@@ -133,7 +133,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         # Here: most commands log no warning.
-        from chargehand.cli.logging_format import log_line, log_words
+        from chargehand.cli.log_sentences import log_line, log_words
 
         _Warnings.last = log_words(record)
         say(log_line(record))

@@ -23,7 +23,7 @@ from chargehand.facts.outcome import NeedsInput, Question
 from chargehand.presentation.nested_paths import NestedPaths
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.result import RunResult
-from chargehand.settings import Choice
+from chargehand.supervisor_factory import Choice
 from chargehand.terminal_detection import is_terminal
 
 if TYPE_CHECKING:

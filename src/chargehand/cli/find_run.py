@@ -14,8 +14,8 @@ from chargehand.journal.verify import CheckedJournal
 from chargehand.presentation.run_status import INTERRUPTED, SUBMITTED, WAITING, is_nested, status_of
 from chargehand.result import RunResult
 from chargehand.runtime.command_inbox import Submission, submissions_in
-from chargehand.settings import JOURNAL_VARIABLE, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor_factory import JOURNAL_VARIABLE, JournalPlace, journal_place, reader_of
 
 LAST = "last"
 #: hint for a journal without runs: a crew may have a journal of its own

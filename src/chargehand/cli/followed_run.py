@@ -6,17 +6,17 @@ from typing import Any
 
 from chargehand.cli import output
 from chargehand.cli.event_display import RunView, WatchOptions
+from chargehand.cli.interactive_run import RunSession
 from chargehand.cli.options import again
-from chargehand.cli.run_session import RunSession
 from chargehand.decisions.budget import NESTED
 from chargehand.errors import JournalError, UnknownRun
 from chargehand.facts.events import AttemptStarted, RunLed, RunReleased, RunRequested, StepStarted
-from chargehand.presentation.formatted_text import one_line
+from chargehand.presentation.display_text import one_line
 from chargehand.presentation.run_status import BELOW, process_words
 from chargehand.runtime.command_inbox import Submission
-from chargehand.settings import Choice, JournalPlace, journal_place
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offers import Server, servers_of
+from chargehand.supervisor_factory import Choice, JournalPlace, journal_place
 
 #: seconds between two checks whether a process leads the run
 LOOK = 1.0

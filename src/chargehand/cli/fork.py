@@ -14,6 +14,7 @@ from chargehand.cli import output
 from chargehand.cli.event_display import RunView
 from chargehand.cli.find_run import find_begun, with_run
 from chargehand.cli.given_path import GivenPath
+from chargehand.cli.interactive_run import RunSession
 from chargehand.cli.options import (
     PathsCommand,
     WholeNumber,
@@ -24,14 +25,13 @@ from chargehand.cli.options import (
 )
 from chargehand.cli.request_and_plan_input import given_plan
 from chargehand.cli.run import manner_of, showing_options
-from chargehand.cli.run_session import RunSession
 from chargehand.decisions.run_fork import ForkPlan
 from chargehand.facts.events import KINDS, Event, RunRequested
 from chargehand.facts.plan import Plan, Task
-from chargehand.presentation.formatted_text import clean, one_line
+from chargehand.presentation.display_text import clean, one_line
 from chargehand.recordings.recording_file import is_recording
-from chargehand.settings import journal_place, with_journal_of_crew
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor_factory import journal_place, with_journal_of_crew
 
 
 @click.command(cls=PathsCommand)

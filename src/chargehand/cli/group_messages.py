@@ -10,10 +10,10 @@ from chargehand.cli.find_run import refuse_submitted, with_run
 from chargehand.cli.options import journal_option, json_option
 from chargehand.journal.base import Head, load_value
 from chargehand.patterns.groups.messages import Message, MessageStream
-from chargehand.presentation.formatted_text import clean
+from chargehand.presentation.display_text import clean
 from chargehand.presentation.live_frame import StyledText
-from chargehand.settings import journal_place
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor_factory import journal_place
 
 
 @click.command()

@@ -17,13 +17,14 @@ from chargehand.cli import output
 from chargehand.cli.ask_person import drop_lines
 from chargehand.cli.colours import Colours
 from chargehand.cli.terminal_region import TerminalRegion
+from chargehand.decisions.display_names import counted
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts import events
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Done, Failed, NeedsInput, Question
-from chargehand.presentation.formatted_text import cell_width, clean, counted, cut_to, one_line
+from chargehand.presentation.display_text import cell_width, clean, cut_to, one_line
 from chargehand.presentation.live_frame import (
     MARK_IN_PART,
     MARKS,

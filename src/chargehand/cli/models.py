@@ -11,7 +11,7 @@ from chargehand.errors import UsageError
 from chargehand.models.llama_runtime import HOW_TO_INSTALL, is_installed
 from chargehand.models.model_files import KNOWN, get_model, path_of
 from chargehand.models.open_model import IN_PROCESS, PROVIDERS
-from chargehand.presentation.formatted_text import table
+from chargehand.presentation.display_text import table
 
 
 @click.group()

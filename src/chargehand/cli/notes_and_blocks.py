@@ -11,7 +11,7 @@ from chargehand.cli.find_run import with_run
 from chargehand.cli.options import WholeNumber, journal_option, json_option
 from chargehand.facts.board import Block, Label, Note, NoteOrder, board_of_run
 from chargehand.journal.base import Head
-from chargehand.presentation.formatted_text import clean, clock_words, one_line, output_words
+from chargehand.presentation.display_text import clean, clock_words, one_line, output_words
 from chargehand.presentation.live_frame import StyledText
 from chargehand.supervisor import Supervisor
 

@@ -18,8 +18,8 @@ from chargehand.facts.sizes import size_of
 from chargehand.journal.postgres_address import is_dsn
 from chargehand.journal.storage_check import real_path
 from chargehand.result import RunResult
-from chargehand.settings import Choice, journal_place, supervisor_for, with_journal_of
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor_factory import Choice, journal_place, supervisor_for, with_journal_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

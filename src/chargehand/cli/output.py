@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
-from chargehand.presentation.formatted_text import ascii_json, clean, clean_json
+from chargehand.presentation.display_text import ascii_json, clean, clean_json
 from chargehand.presentation.word_wrap import StreamedWrap, wrapped
 from chargehand.terminal_detection import is_interactive, is_plain, is_terminal
 

@@ -13,15 +13,16 @@ from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options, worker_option
 from chargehand.cli.request_and_plan_input import given_plan, given_request
 from chargehand.crews.crew import Crew
+from chargehand.decisions.display_names import counted
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan
-from chargehand.presentation.formatted_text import clean, counted, outline
+from chargehand.presentation.display_text import clean, outline
+from chargehand.roles.crew_data_catalog import reach_of
 from chargehand.roles.for_each import unlistable_files
-from chargehand.roles.reachable_material import reach_of
 from chargehand.roles.roster import Roster
-from chargehand.settings import Choice, crew_for, journal_place
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.requests import RunOptions
+from chargehand.supervisor_factory import Choice, crew_for, journal_place
 
 
 @click.command(cls=PathsCommand)

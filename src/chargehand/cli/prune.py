@@ -9,14 +9,15 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.options import WholeNumber, journal_option, json_option, length, size
+from chargehand.decisions.display_names import counted
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
 from chargehand.facts.retention import Retention
 from chargehand.facts.sizes import shown_size
 from chargehand.journal.open_journal import open_journal
 from chargehand.journal.prune import PrunedRun, Pruner
-from chargehand.presentation.formatted_text import counted, table
-from chargehand.settings import JournalPlace, journal_place
+from chargehand.presentation.display_text import table
+from chargehand.supervisor_factory import JournalPlace, journal_place
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -19,7 +19,7 @@ from chargehand.cli.options import journal_option, journal_path, json_option, re
 from chargehand.decisions.replay_check import task_of
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
-from chargehand.presentation.formatted_text import (
+from chargehand.presentation.display_text import (
     answer_words,
     clean,
     clock_words,
@@ -29,7 +29,7 @@ from chargehand.presentation.formatted_text import (
 from chargehand.presentation.run_status import is_nested
 from chargehand.recordings import Pair, ReplayReport, RunArchive, RunComparison, TaskComparison
 from chargehand.recordings.recording_file import SUFFIX, is_recording
-from chargehand.settings import JournalPlace, journal_place
+from chargehand.supervisor_factory import JournalPlace, journal_place
 
 #: most lines shown of the difference between two answers
 MOST_LINES = 60

@@ -8,14 +8,14 @@ import msgspec
 
 from chargehand.cli import output
 from chargehand.cli.ask_person import TerminalPrompt, ask_all
-from chargehand.cli.run_session import Exit, exit_of
+from chargehand.cli.interactive_run import Exit, exit_of
 from chargehand.client import Client, RemoteResult
 from chargehand.errors import JournalDamaged, UsageError
 from chargehand.facts.events import Event, RunStatus, decode
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
-from chargehand.presentation.formatted_text import clean
+from chargehand.presentation.display_text import clean
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.roles.plan_review import ABOUT_PLAN
 

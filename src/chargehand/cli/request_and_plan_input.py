@@ -11,10 +11,10 @@ from chargehand.cli.output import say
 from chargehand.errors import PlanRefused, UsageError
 from chargehand.facts.argument_checks import LONGEST_REQUEST
 from chargehand.facts.plan import Plan
-from chargehand.presentation.formatted_text import clean, outline
+from chargehand.presentation.display_text import clean, outline
 from chargehand.regular_file import read_regular_file
-from chargehand.settings import Choice
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor_factory import Choice
 
 STDIN = "-"
 #: most characters of a plan from stdin

@@ -15,6 +15,7 @@ from chargehand.cli.event_display import RunView, WatchOptions
 from chargehand.cli.find_run import find_run, standing_of, with_run
 from chargehand.cli.followed_run import follow, servers_for, servers_words
 from chargehand.cli.given_path import GivenPath
+from chargehand.cli.interactive_run import RunSession
 from chargehand.cli.options import (
     Number,
     PathsCommand,
@@ -34,17 +35,16 @@ from chargehand.cli.request_and_plan_input import (
     refuse_other_crew,
     review,
 )
-from chargehand.cli.run_session import RunSession
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UsageError
 from chargehand.facts.events import KINDS
 from chargehand.facts.limits import Limits
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head, is_part_of_journal
-from chargehand.settings import Choice, journal_place, reader_of, with_journal_of_crew
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offers import Server
 from chargehand.supervisor.requests import RunOptions
+from chargehand.supervisor_factory import Choice, journal_place, reader_of, with_journal_of_crew
 from chargehand.terminal_detection import is_terminal
 
 

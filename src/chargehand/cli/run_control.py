@@ -15,9 +15,9 @@ from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
 from chargehand.presentation.question_words import answer_in
 from chargehand.presentation.run_status import answered_words, process_words
-from chargehand.settings import Choice, journal_place
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offers import Server, servers_of
+from chargehand.supervisor_factory import Choice, journal_place
 
 #: most open questions that an error lists
 MOST_ASKED = 5

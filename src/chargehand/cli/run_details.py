@@ -9,7 +9,8 @@ from msgspec.structs import asdict, replace
 
 from chargehand.cli.find_run import FoundRun
 from chargehand.cli.options import again, resume_words, with_resume_words
-from chargehand.decisions.conversation import SpokenTurn
+from chargehand.decisions.display_names import counted
+from chargehand.decisions.group_conversation import SpokenTurn
 from chargehand.decisions.rule_answer import IN_PART
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
@@ -21,10 +22,9 @@ from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import NO_USAGE, Question, Usage
 from chargehand.facts.plan import item_of
 from chargehand.patterns.groups.messages import told_in
-from chargehand.presentation.formatted_text import (
+from chargehand.presentation.display_text import (
     answer_words,
     clean,
-    counted,
     money_words,
     one_line,
     output_words,
@@ -49,7 +49,7 @@ from chargehand.presentation.run_status import (
 )
 from chargehand.presentation.trace_lines import timeline_lines
 from chargehand.result import RunResult, TaskResult
-from chargehand.settings import Choice, journal_place
+from chargehand.supervisor_factory import Choice, journal_place
 
 #: states in which time counts if a process leads the run; a run that waits or is paused has come to its last event
 _UNDER_WAY = (RunState.PLANNING, RunState.RUNNING, RunState.STOPPING)

@@ -17,6 +17,7 @@ from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import WholeNumber, journal_option, json_option
 from chargehand.cli.request_and_plan_input import given_plan
 from chargehand.cli.text_charts import bars, gantt
+from chargehand.decisions.display_names import counted
 from chargehand.decisions.plan_forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
 from chargehand.decisions.plan_simulation import GUESSED_ITEMS
 from chargehand.decisions.trace import trace_of
@@ -27,10 +28,10 @@ from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_to_read
-from chargehand.presentation.formatted_text import clean, counted, money_words, one_line
+from chargehand.past_runs import LEARNED_RUNS, PastPaces
+from chargehand.presentation.display_text import clean, money_words, one_line
 from chargehand.regular_file import read_regular_file
-from chargehand.settings import JournalPlace, journal_place
-from chargehand.stored_runs import LEARNED_RUNS, PastPaces
+from chargehand.supervisor_factory import JournalPlace, journal_place
 
 #: most events of past runs that are read to learn the costs of tasks
 MOST_EVENTS = 50_000

@@ -27,7 +27,7 @@ from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.journal.base import Process
-from chargehand.presentation.formatted_text import one_line, with_local_times
+from chargehand.presentation.display_text import one_line, with_local_times
 from chargehand.presentation.progress_lines import item_counts, task_counts
 from chargehand.presentation.run_status import (
     INTERRUPTED,
@@ -39,9 +39,9 @@ from chargehand.presentation.run_status import (
     status_words,
 )
 from chargehand.result import RunResult
-from chargehand.settings import Choice, JournalPlace, journal_place, reader_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offers import Server, servers_of
+from chargehand.supervisor_factory import Choice, JournalPlace, journal_place, reader_of
 
 #: most waits shown per run, and most runs per server; `--json` shows all
 MOST_WAITS = 5

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 from typing import TextIO
 
-from chargehand.presentation.formatted_text import cell_width
+from chargehand.presentation.display_text import cell_width
 
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # synchronized output: no flicker, if supported
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"

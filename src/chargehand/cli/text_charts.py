@@ -10,7 +10,7 @@ from chargehand.decisions.plan_simulation import Simulation
 from chargehand.decisions.simulation_loop import Span
 from chargehand.facts.durations import shown_length
 from chargehand.facts.plan import Plan
-from chargehand.presentation.formatted_text import clean, one_line
+from chargehand.presentation.display_text import clean, one_line
 
 MOST_ROWS = 30
 ON_PATH, WORKED, WAITED = "█", "▒", "·"

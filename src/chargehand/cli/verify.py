@@ -13,8 +13,8 @@ from chargehand.errors import JournalDamaged, UnknownRun, UsageError
 from chargehand.journal.base import FORGOTTEN
 from chargehand.journal.open_journal import open_journal, open_to_check
 from chargehand.journal.verify import CheckedJournal, Finding, verified
-from chargehand.presentation.formatted_text import one_line
-from chargehand.settings import JournalPlace, journal_place
+from chargehand.presentation.display_text import one_line
+from chargehand.supervisor_factory import JournalPlace, journal_place
 
 
 @click.command()

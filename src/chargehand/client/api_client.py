@@ -41,7 +41,7 @@ from chargehand.facts.events import RunStatus
 from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan
 from chargehand.facts.sizes import shown_size
-from chargehand.presentation.formatted_text import one_line
+from chargehand.presentation.display_text import one_line
 from chargehand.regular_file import refuse_special_file
 from chargehand.roles.json_reply_check import typed
 

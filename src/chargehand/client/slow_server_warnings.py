@@ -5,7 +5,7 @@ import logging
 from types import TracebackType
 from typing import Self
 
-from chargehand.presentation.formatted_text import one_line
+from chargehand.presentation.display_text import one_line
 
 log = logging.getLogger("chargehand")
 

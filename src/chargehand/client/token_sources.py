@@ -68,7 +68,7 @@ def find_token(url: str, token: str = "", token_file: str | os.PathLike[str] = "
 def _usual_files() -> Iterator[Path]:
     """The token files next to journals in the usual places: $CHARGEHAND_JOURNAL, this folder, the default folder."""
     # Imported here, because few clients need it and the import is slow.
-    from chargehand.settings import JOURNAL, JOURNAL_VARIABLE, token_file_beside
+    from chargehand.supervisor_factory import JOURNAL, JOURNAL_VARIABLE, token_file_beside
 
     if named := os.environ.get(JOURNAL_VARIABLE, ""):
         yield token_file_beside(named)

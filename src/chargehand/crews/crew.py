@@ -17,8 +17,8 @@ from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.models.base import ModelSettings
 from chargehand.notify.base import Subscription
 from chargehand.roles.llm_worker import Worker
-from chargehand.roles.resources import ModelChoice
 from chargehand.roles.roster import Member
+from chargehand.roles.shared_resources import ModelChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ from chargehand.toml_parser import toml_document
 from chargehand.usable_path import checked_path
 
 if TYPE_CHECKING:
-    from chargehand.roles.resources import ModelChoice
+    from chargehand.roles.shared_resources import ModelChoice
 
 T = TypeVar("T")
 #: makes a model that replaces another one, from its name and the function that would open it

@@ -57,3 +57,8 @@ def system_task_words(task: str) -> str:
         BUDGET: "asking whether more may be spent",
     }
     return words.get(kind, "the supervisor's own work")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun in singular or plural: `1 attempt`, `2 attempts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

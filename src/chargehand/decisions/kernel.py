@@ -14,7 +14,7 @@ from msgspec import Struct
 from chargehand.decisions.budget import Account
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.live_run import LiveRun, Timers, mistake_in
-from chargehand.decisions.recorded_results import RunResults
+from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.schedule import USUAL_RETRY
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.errors import InternalError

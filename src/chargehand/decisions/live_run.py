@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from chargehand.decisions.budget import Account
-from chargehand.decisions.recorded_results import RunResults
+from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.schedule import Schedule
 from chargehand.errors import InternalError
 from chargehand.facts.events import (

@@ -6,8 +6,8 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from chargehand.decisions.conversation import last_said, without_token
 from chargehand.decisions.deadlines import OUT_OF_TIME
+from chargehand.decisions.group_conversation import last_said, without_token
 from chargehand.decisions.quorum import plain
 from chargehand.decisions.system_tasks import (
     ANSWER,

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from chargehand.decisions.display_names import counted
 from chargehand.documents import block_argument_checks as arguments
 from chargehand.documents.charts import NOT_FOUND, bar_chart_svg, line_chart_svg
 from chargehand.documents.figure_check import Figure, FigureCheck, shown_value
@@ -21,7 +22,7 @@ from chargehand.documents.safe_markdown import markdown_line, prose_html, prose_
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
 from chargehand.facts.events import RunStatus
-from chargehand.presentation.formatted_text import clean, counted
+from chargehand.presentation.display_text import clean
 from chargehand.result import RunResult
 
 Cell: TypeAlias = "str | int | float | Figure"

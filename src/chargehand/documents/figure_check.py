@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
+from chargehand.decisions.display_names import counted
 from chargehand.documents.cited_passages import Passage, passages_of
 from chargehand.documents.numbers_in_text import (
     CURRENCIES,
@@ -25,7 +26,6 @@ from chargehand.documents.numbers_in_text import (
     unit_words,
 )
 from chargehand.errors import ToolError
-from chargehand.presentation.formatted_text import counted
 from chargehand.tools.files import FileTools
 from chargehand.tools.safe_open import PathLike, Roots
 from chargehand.tools.sql_tables import Queried, TableStore

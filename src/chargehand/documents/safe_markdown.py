@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from chargehand.presentation.formatted_text import clean
+from chargehand.presentation.display_text import clean
 
 Kind: TypeAlias = Literal["text", "heading", "bullets", "numbers", "code"]
 

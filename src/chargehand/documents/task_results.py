@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chargehand.documents.document_sections import Block, Bullets, Cell, Paragraph, Section, Table
-from chargehand.presentation.formatted_text import one_line
+from chargehand.presentation.display_text import one_line
 from chargehand.result import RunResult, TaskResult
 
 #: most rows of a table or points of a list, most characters of a cell, deepest nesting

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions.recorded_results import StepRecord
+from chargehand.decisions.run_results import StepRecord
 from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import (
     AskedPerson,

@@ -24,7 +24,7 @@ from typing import Any, TextIO, assert_never
 from msgspec.structs import replace
 
 from chargehand import errors
-from chargehand.decisions.recorded_results import StepRecord
+from chargehand.decisions.run_results import StepRecord
 from chargehand.engines.attempt_events import outcome_of
 from chargehand.engines.base import Ending, Job, Lost, Parking
 from chargehand.engines.brief import AttemptHost, Brief, Fenced, SharedBoard

@@ -30,9 +30,9 @@ from chargehand.models.open_model import open_model
 from chargehand.models.prices import price_of
 from chargehand.result import RunResult
 from chargehand.reused_threads import in_thread
-from chargehand.roles.resources import ModelChoice
-from chargehand.settings import supervisor_of
+from chargehand.roles.shared_resources import ModelChoice
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor_factory import supervisor_of
 
 TOOL_STEP = "tool "
 #: prefix of models whose replies are in a file

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from chargehand.decisions.display_names import counted
 from chargehand.evaluation.figures import METRICS, TITLES, Result
 from chargehand.evaluation.intervals import Interval
 from chargehand.evaluation.suite_file import Metric
-from chargehand.presentation.formatted_text import clean, counted
+from chargehand.presentation.display_text import clean
 
 #: up to this number of cases, the number is shown, because it is too small for a useful interval
 FEW = 2

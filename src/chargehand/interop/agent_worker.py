@@ -17,7 +17,7 @@ from chargehand.facts.outcome import Done, Usage
 from chargehand.models.prices import price_of, unpriced_words
 from chargehand.roles.function_worker import FunctionWorker, Work
 from chargehand.roles.refusal_detection import refusal_of
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 
 #: one effect for all tools of another framework, or effects by tool name; a tool that is not named is `once`
 Effects: TypeAlias = "Effect | str | Mapping[str, Effect | str]"

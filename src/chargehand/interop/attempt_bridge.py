@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 from pydantic import TypeAdapter
 
-from chargehand.decisions.recorded_results import MODEL_CALL
+from chargehand.decisions.run_results import MODEL_CALL
 from chargehand.engines.brief import Brief
 from chargehand.errors import (
     ModelBusy,
@@ -39,7 +39,7 @@ from chargehand.models.base import (
 )
 from chargehand.models.prices import is_plausible, price_of, settled, worst_price
 from chargehand.models.provider_errors import lasting_kind
-from chargehand.roles.resources import Resources, terms_of
+from chargehand.roles.shared_resources import Resources, terms_of
 from chargehand.roles.tool_loop import APPROVE, REJECT
 
 T = TypeVar("T")

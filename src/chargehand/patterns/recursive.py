@@ -31,7 +31,7 @@ from chargehand.roles.function_worker import Where, check_words
 from chargehand.roles.json_reply_check import record
 from chargehand.roles.plan_drafts import faults_in_words
 from chargehand.roles.prompts import prompt
-from chargehand.roles.resources import ModelChoice, Resources, check_model
+from chargehand.roles.shared_resources import ModelChoice, Resources, check_model
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.nested_requests import words_from
 

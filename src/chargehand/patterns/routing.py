@@ -7,8 +7,8 @@ from chargehand.facts.events import Approach
 from chargehand.facts.limits import Limits
 from chargehand.journal.base import Journal
 from chargehand.result import RunResult
-from chargehand.roles.resources import ModelChoice
 from chargehand.roles.roster import Member
+from chargehand.roles.shared_resources import ModelChoice
 from chargehand.supervisor import Supervisor
 
 

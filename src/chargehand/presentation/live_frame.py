@@ -6,20 +6,19 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from chargehand.decisions.display_names import SUPERVISOR, THE_RUN, asker_name, system_task_words
+from chargehand.decisions.display_names import (
+    SUPERVISOR,
+    THE_RUN,
+    asker_name,
+    counted,
+    system_task_words,
+)
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import RunStatus
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
-from chargehand.presentation.formatted_text import (
-    cell_width,
-    clean,
-    counted,
-    cut_to,
-    money_words,
-    one_line,
-)
+from chargehand.presentation.display_text import cell_width, clean, cut_to, money_words, one_line
 from chargehand.presentation.live_state import LiveState, LiveTask
 from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.question_words import (

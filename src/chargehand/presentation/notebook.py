@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Unpack
 
+from chargehand.decisions.display_names import counted
 from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.trace import Trace
 from chargehand.errors import UsageError
@@ -17,13 +18,7 @@ from chargehand.facts.answer import Answer, AnswerPiece
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import RunStatus
 from chargehand.facts.plan import Plan
-from chargehand.presentation.formatted_text import (
-    clean,
-    counted,
-    money_words,
-    one_line,
-    output_words,
-)
+from chargehand.presentation.display_text import clean, money_words, one_line, output_words
 from chargehand.presentation.live_frame import Line, LiveFrame
 from chargehand.presentation.live_state import LiveState
 from chargehand.presentation.plan_svg import plan_svg

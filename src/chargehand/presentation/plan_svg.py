@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from chargehand.decisions.display_names import counted
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan, Task, each_words
-from chargehand.presentation.formatted_text import counted, one_line
+from chargehand.presentation.display_text import one_line
 from chargehand.presentation.graph_layout import GraphLayout, Vertex, lay_out, stacks_of
 from chargehand.presentation.svg_style import (
     BOXES,

@@ -6,17 +6,23 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
-from chargehand.decisions.display_names import asker_name, state_words, system_task_words, task_name
-from chargehand.decisions.report import LEAST_SPEEDUP, is_idle_worth_telling
+from chargehand.decisions.display_names import (
+    asker_name,
+    counted,
+    state_words,
+    system_task_words,
+    task_name,
+)
 from chargehand.decisions.rule_answer import IN_PART
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
+from chargehand.decisions.time_and_cost_report import LEAST_SPEEDUP, is_idle_worth_telling
 from chargehand.facts import events
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task, each_words, item_of
-from chargehand.presentation.formatted_text import clock_words, counted, money_words, one_line
+from chargehand.presentation.display_text import clock_words, money_words, one_line
 from chargehand.presentation.run_status import INTERRUPTED
 from chargehand.result import RunResult, TaskResult
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
+from chargehand.decisions.display_names import counted
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
-from chargehand.presentation.formatted_text import clean, counted, one_line, outline, task_outline
+from chargehand.presentation.display_text import clean, one_line, outline, task_outline
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, HOW_TO_ANSWER, REJECT, PlanProposal
 
 #: short answers to a question about a plan

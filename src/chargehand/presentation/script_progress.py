@@ -3,7 +3,7 @@
 import sys
 
 from chargehand.facts.events import KINDS, Event
-from chargehand.presentation.formatted_text import clean
+from chargehand.presentation.display_text import clean
 from chargehand.presentation.nested_paths import NestedPaths
 from chargehand.presentation.progress_lines import ProgressLines
 from chargehand.presentation.run_status import nested_in

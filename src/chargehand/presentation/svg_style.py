@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from html import escape
 
-from chargehand.presentation.formatted_text import clean
+from chargehand.presentation.display_text import clean
 
 LIGHT = {
     "bg": "#FBFBFA", "panel": "#FFFFFF", "line": "#E3E4E2", "ink": "#17191C", "ink2": "#50565E", "ink3": "#6B727B",

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
+from chargehand.decisions.display_names import counted
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, StepKind
-from chargehand.presentation.formatted_text import counted, one_line
+from chargehand.presentation.display_text import one_line
 from chargehand.presentation.svg_style import (
     BOXES,
     box,

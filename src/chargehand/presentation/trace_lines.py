@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.display_names import SUPERVISOR, asker_name, task_name
+from chargehand.decisions.display_names import SUPERVISOR, asker_name, counted, task_name
 from chargehand.decisions.measured_critical_path import served_by
 from chargehand.decisions.system_tasks import ITEMS, PLAN, is_system_task
 from chargehand.decisions.trace import Trace
@@ -16,14 +16,7 @@ from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.facts.durations import shown_length
 from chargehand.facts.outcome import Usage
 from chargehand.facts.plan import item_of
-from chargehand.presentation.formatted_text import (
-    cell_width,
-    clean,
-    counted,
-    cut_to,
-    money_words,
-    one_line,
-)
+from chargehand.presentation.display_text import cell_width, clean, cut_to, money_words, one_line
 from chargehand.presentation.live_frame import Line, StyledText
 
 #: most rows of a timeline: first the tasks on the critical path, then the longest

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from chargehand.presentation.formatted_text import cell_width
+from chargehand.presentation.display_text import cell_width
 
 #: never broken: a word, or a command that people copy
 _PIECE = re.compile(r"(?<!\S)chargehand [a-z]+ \S.*|\S+")

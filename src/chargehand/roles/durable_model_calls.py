@@ -13,7 +13,7 @@ from chargehand.facts.value import Value
 from chargehand.models import base
 from chargehand.models.gateway import Call, Hear
 from chargehand.roles.json_reply_check import objection_to
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 
 T = TypeVar("T")
 

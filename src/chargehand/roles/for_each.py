@@ -15,12 +15,12 @@ from chargehand.facts.plan import FILES, Task, item_id
 from chargehand.facts.value import MOST_BYTES, Value, canonical, part_of
 from chargehand.reused_threads import in_thread
 from chargehand.roles.json_reply_check import objection_to
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 from chargehand.tools.base import Tool
+from chargehand.tools.data_catalog import held_now, lists_files
 from chargehand.tools.safe_open import matches
-from chargehand.tools.tool_material import held_now, lists_files
 
 #: of items in one event: one more event for each so many bytes
 BYTES_AT_ONCE = 32_768

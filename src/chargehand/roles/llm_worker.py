@@ -23,7 +23,7 @@ from chargehand.models.base import ModelSettings, system
 from chargehand.roles.function_worker import Where, check_words
 from chargehand.roles.prompts import prompt, prompt_folder
 from chargehand.roles.refusal_detection import BY_CALL, BY_LINE
-from chargehand.roles.resources import ModelChoice, Resources, check_model
+from chargehand.roles.shared_resources import ModelChoice, Resources, check_model
 from chargehand.roles.tool_loop import ToolLoop, digest_after
 from chargehand.tools.base import Tool
 from chargehand.tools.toolbox import Toolbox

@@ -15,6 +15,12 @@ from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.models.base import ModelRequest, system, user
+from chargehand.roles.crew_data_catalog import (
+    MaterialWords,
+    reach_of,
+    remembered_material,
+    seen_by_planner,
+)
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.durable_model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.plan_drafts import (
@@ -28,16 +34,10 @@ from chargehand.roles.plan_drafts import (
 )
 from chargehand.roles.plan_review import reviewed_plan
 from chargehand.roles.prompts import prompt
-from chargehand.roles.reachable_material import (
-    MaterialWords,
-    reach_of,
-    remembered_material,
-    seen_by_planner,
-)
 from chargehand.roles.replanner import replan
 from chargehand.roles.request_router import route
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.stepwise_plan import first_step, next_step
 from chargehand.roles.streamed_plan import stream_plan
 from chargehand.roles.system_task_context import PlanningContext

@@ -15,7 +15,7 @@ from chargehand.roles.data_fences import fenced
 from chargehand.roles.durable_model_calls import DurableModelCaller, ModelCaller, ask_for
 from chargehand.roles.json_reply_check import record
 from chargehand.roles.prompts import prompt
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 
 #: what the step is called in the trace
 ANSWER_QUESTION = "answer_question"

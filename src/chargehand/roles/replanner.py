@@ -13,14 +13,14 @@ from chargehand.facts.outcome import NOTHING_DONE, Outcome
 from chargehand.facts.plan import Check, Plan, Reach, Task
 from chargehand.models.base import Turn, system, user
 from chargehand.roles import plan_drafts
+from chargehand.roles.crew_data_catalog import blocks_of, reach_of, remembered_material
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.durable_model_calls import DurableModelCaller
 from chargehand.roles.json_reply_check import one_of, record
 from chargehand.roles.plan_review import reviewed_change
 from chargehand.roles.prompts import prompt
-from chargehand.roles.reachable_material import blocks_of, reach_of, remembered_material
-from chargehand.roles.resources import Resources
 from chargehand.roles.run_so_far import RunSummary, Seen, situation_of
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 
 #: faults of any change, whatever is in it

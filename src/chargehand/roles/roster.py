@@ -11,7 +11,7 @@ from chargehand.facts.argument_checks import shown
 from chargehand.facts.plan import Task
 from chargehand.facts.value import canonical, digest_of
 from chargehand.roles.function_worker import Where, Work
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 
 #: workers of which a run keeps what they were made of
 MOST_COMPARED = 100

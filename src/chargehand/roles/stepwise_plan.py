@@ -14,9 +14,9 @@ from chargehand.roles.data_fences import asked
 from chargehand.roles.durable_model_calls import DurableModelCaller, ModelCaller, ask_for
 from chargehand.roles.json_reply_check import record
 from chargehand.roles.prompts import prompt
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
 from chargehand.roles.run_so_far import RunSummary, situation_of
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 
 FINISH = "finish"

@@ -9,8 +9,8 @@ from chargehand.facts.events import Event
 from chargehand.facts.outcome import Outcome
 from chargehand.facts.value import Value
 from chargehand.journal.base import Blobs, load_value, store_value
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.roles.shared_resources import Resources
 
 
 class PlanningContext:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.recorded_results import StepRecord
+from chargehand.decisions.run_results import StepRecord
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode
 from chargehand.engines.brief import Brief
@@ -16,14 +16,14 @@ from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Out
 from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.facts.value import Value
 from chargehand.models.base import Turn, system, user
+from chargehand.roles.crew_data_catalog import blocks_of, reach_of, remembered_material
 from chargehand.roles.data_fences import cut, fenced
 from chargehand.roles.durable_model_calls import DurableModelCaller, ask_for
 from chargehand.roles.json_reply_check import record
 from chargehand.roles.plan_drafts import objection_to_task
 from chargehand.roles.prompts import prompt
-from chargehand.roles.reachable_material import blocks_of, reach_of, remembered_material
-from chargehand.roles.resources import Resources
 from chargehand.roles.run_so_far import remembered
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 
 #: of the attempt that are shown, the last ones

@@ -21,12 +21,12 @@ from chargehand.facts.plan import ITEM
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.models import base
 from chargehand.roles import refusal_detection
+from chargehand.roles.crew_data_catalog import told_to_worker
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.durable_model_calls import DurableModelCaller, in_fewer_words, unusable
 from chargehand.roles.json_reply_check import objection_to, record
 from chargehand.roles.prompts import prompt
-from chargehand.roles.reachable_material import told_to_worker
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.token_stream import TaskStream
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.toolbox import Toolbox

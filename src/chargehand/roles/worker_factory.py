@@ -20,7 +20,7 @@ from chargehand.roles.function_worker import Where, check_words
 from chargehand.roles.json_reply_check import one_of, record
 from chargehand.roles.llm_worker import Worker, WorkerOptions
 from chargehand.roles.prompts import prompt
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 from chargehand.tools.base import Tool
 
 #: what a plan hands to a factory's task in `args`

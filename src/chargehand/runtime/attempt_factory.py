@@ -34,8 +34,8 @@ from chargehand.facts.value import Value, canonical, digest_of, part_of
 from chargehand.journal.base import Blobs, load_value, store_value
 from chargehand.roles.function_worker import FunctionWorker, Where
 from chargehand.roles.json_reply_check import objection_to
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member, Roster
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext, SystemTask
 
 if TYPE_CHECKING:

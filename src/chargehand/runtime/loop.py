@@ -21,8 +21,8 @@ from chargehand.decisions.budget import OVER_BUDGET, Account, Shortage
 from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
-from chargehand.decisions.recorded_results import Takeover
 from chargehand.decisions.run_fork import takeover
+from chargehand.decisions.run_results import Takeover
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.attempt_events import NOT_ITS_TASK, JournalHost, end_of
@@ -69,13 +69,13 @@ from chargehand.facts.scheduler_commands import PreemptAttempt, StartAttempt
 from chargehand.fork_guard import end_copy, refuse_copy
 from chargehand.journal.base import Journal
 from chargehand.notify.run_notices import RunNotices
+from chargehand.past_runs import spent_below
 from chargehand.roles.roster import Member, Roster
 from chargehand.runtime.attempt_factory import AttemptFactory
 from chargehand.runtime.command_inbox import CommandInbox
 from chargehand.runtime.log_lines import log_events
 from chargehand.runtime.loop_watchdog import Watchdog
 from chargehand.runtime.wait_warnings import SILENCE, WaitWarnings
-from chargehand.stored_runs import spent_below
 
 log = logging.getLogger("chargehand")
 

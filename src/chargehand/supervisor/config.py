@@ -13,10 +13,10 @@ from chargehand.engines.text_streams import TextStreams
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits
 from chargehand.facts.retry_policy import RetryPolicy
-from chargehand.roles.resources import Resources
+from chargehand.past_runs import JournalHandle, PastPaces
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import SystemTask
 from chargehand.runtime import Hooks
-from chargehand.stored_runs import JournalHandle, PastPaces
 from chargehand.supervisor.worker_membership import WorkerPool
 
 

@@ -12,7 +12,7 @@ from chargehand.facts.outcome import Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.result import RunResult
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 from chargehand.runtime import Runtime
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.nested_requests import origin_of, outcome_from, terms_for

@@ -34,8 +34,8 @@ from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan, Strategy, Task
 from chargehand.facts.value import Value, digest_of
 from chargehand.roles.function_worker import FunctionWorker
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Roster
+from chargehand.roles.shared_resources import Resources
 from chargehand.supervisor.config import RunDefaults
 from chargehand.terminal_detection import is_interactive
 

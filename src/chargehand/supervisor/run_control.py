@@ -50,6 +50,7 @@ from chargehand.facts.plan import Plan
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal, Mail, Process, submission_key
+from chargehand.past_runs import JournalHandle, fold
 from chargehand.result import RunResult, Standing
 from chargehand.roles.plan_review import ABOUT_PLAN
 from chargehand.roles.roster import Roster
@@ -70,7 +71,6 @@ from chargehand.runtime.command_inbox import (
     unpause_mail,
     why_closed,
 )
-from chargehand.stored_runs import JournalHandle, fold
 from chargehand.supervisor.requests import NO_MODEL, RequestBuilder
 from chargehand.supervisor.shared_runtime import GRACE, Runtimes
 

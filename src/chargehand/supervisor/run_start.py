@@ -18,11 +18,11 @@ from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
+from chargehand.past_runs import fold, is_known
 from chargehand.result import earlier_of
 from chargehand.roles.roster import Member, changed_workers, differences, versions
 from chargehand.runtime import Leading, Runtime
 from chargehand.runtime.command_inbox import Submission
-from chargehand.stored_runs import fold, is_known
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
 from chargehand.supervisor.run_control import Run, RunControl
@@ -241,7 +241,7 @@ class RunStart:
 
     async def _warn_of_unreachable(self, plan: Plan) -> None:
         """Say that a plan names files or tables which are not there."""
-        from chargehand.roles.reachable_material import reach_of
+        from chargehand.roles.crew_data_catalog import reach_of
 
         reach = await reach_of(self._roster, self._config.resources.redactor)
         for warning in plan.unreachable(reach):

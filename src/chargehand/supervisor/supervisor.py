@@ -46,14 +46,14 @@ from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.journal.base import Journal
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
+from chargehand.past_runs import JournalHandle, is_known
 from chargehand.result import RunResult
 from chargehand.roles.function_worker import Where
-from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.roster import Member, Roster
+from chargehand.roles.shared_resources import ModelChoice, Resources
 from chargehand.roles.system_task_context import SystemTask
 from chargehand.runtime import Runtime
 from chargehand.runtime.command_inbox import submit_mail
-from chargehand.stored_runs import JournalHandle, is_known
 from chargehand.supervisor.config import RunDefaults, SupervisorConfig
 from chargehand.supervisor.crew_offers import CrewOffer, peers_of
 from chargehand.supervisor.nested_requests import request_from
@@ -477,7 +477,7 @@ class Supervisor:
 
     async def reach(self) -> Mapping[str, Reach]:
         """For each worker: the files and tables that it can reach now, for `plan.check(reach=…)`."""
-        from chargehand.roles.reachable_material import reach_of
+        from chargehand.roles.crew_data_catalog import reach_of
 
         return await reach_of(self.roster, self._config.resources.redactor)
 

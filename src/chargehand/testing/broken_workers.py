@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from chargehand.decisions.recorded_results import StepRecord
+from chargehand.decisions.run_results import StepRecord
 from chargehand.engines.base import Lost
 from chargehand.engines.brief import (
     AttemptHost,
@@ -20,8 +20,8 @@ from chargehand.errors import UsageError, WorkerError
 from chargehand.facts.argument_checks import Duration, count, duration, shown
 from chargehand.facts.outcome import Done, ErrorClass, Failed, NeedsInput
 from chargehand.roles.function_worker import Where, Work
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member
+from chargehand.roles.shared_resources import Resources
 from chargehand.supervisor import Supervisor
 
 Breaking: TypeAlias = Callable[[Member], Member]

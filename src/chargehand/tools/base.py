@@ -30,9 +30,9 @@ from chargehand.facts.outcome import failed_by
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ToolSpec
 from chargehand.reused_threads import in_thread
+from chargehand.tools.data_catalog import Material
 from chargehand.tools.docstrings import read_docstring
 from chargehand.tools.redaction import NOTHING_SECRET, Redactor
-from chargehand.tools.tool_material import Material
 from chargehand.tools.tool_output import (
     MOST_SPOOLED,
     OutputBuffer,

@@ -8,10 +8,10 @@ from typing import Any
 
 from chargehand.errors import ToolError
 from chargehand.tools.base import Tool, tool
+from chargehand.tools.data_catalog import FileEntry, FreshMaterial, Material
 from chargehand.tools.document_text import read_document
 from chargehand.tools.passage_index import PassageIndex
 from chargehand.tools.safe_open import MOST_FILES, NoSuchFile, PathLike, Roots, Stamp, matches
-from chargehand.tools.tool_material import FileEntry, FreshMaterial, Material
 
 MOST_LISTED = 500
 MOST_LINES = 2_000

@@ -20,8 +20,8 @@ from chargehand.errors import ToolError
 from chargehand.facts.argument_checks import LONGEST, Duration, duration
 from chargehand.tools import table_process
 from chargehand.tools.base import Tool, tool
+from chargehand.tools.data_catalog import FreshMaterial, Material, TableEntry
 from chargehand.tools.safe_open import PathLike, Roots, Stamp
-from chargehand.tools.tool_material import FreshMaterial, Material, TableEntry
 
 MOST_TABLES = 100
 #: size limit of one file

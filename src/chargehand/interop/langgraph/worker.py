@@ -29,7 +29,7 @@ from chargehand.interop.error_classes import class_of, failure_of
 from chargehand.interop.langgraph.read_state import MESSAGES, found_in, has
 from chargehand.models.http_adapter import usage_of as usage_told
 from chargehand.roles.data_fences import words_of
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 from chargehand.supervisor.nested_requests import words_from
 
 INTERRUPT = "__interrupt__"

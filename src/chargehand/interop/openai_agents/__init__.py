@@ -14,7 +14,7 @@ from chargehand.interop.agent_worker import (
     needing,
 )
 from chargehand.interop.attempt_bridge import AttemptBridge
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 from chargehand.supervisor.nested_requests import words_from
 
 if TYPE_CHECKING:

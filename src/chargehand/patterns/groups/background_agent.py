@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from msgspec import to_builtins
 
-from chargehand.decisions.conversation import SpokenTurn
+from chargehand.decisions.group_conversation import SpokenTurn
 from chargehand.errors import RunInterrupted
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.patterns.groups.messages import MINUTES, USER

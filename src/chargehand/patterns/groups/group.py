@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.decisions.circuit_breaker import BreakerPolicy
-from chargehand.decisions.conversation import EVERYONE, SpokenTurn
 from chargehand.decisions.dispatch import Balance
 from chargehand.decisions.elastic_capacity import Elastic
+from chargehand.decisions.group_conversation import EVERYONE, SpokenTurn
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
@@ -44,8 +44,8 @@ from chargehand.patterns.groups.turn_planner import RUN, TURNS, ManagerMember, T
 from chargehand.patterns.groups.worker_as_member import GroupContext, GroupMember
 from chargehand.result import RunResult
 from chargehand.roles.board import Board
-from chargehand.roles.resources import ModelChoice
 from chargehand.roles.roster import Member
+from chargehand.roles.shared_resources import ModelChoice
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.requests import RunOptions
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from chargehand.decisions.conversation import EVERYONE
+from chargehand.decisions.group_conversation import EVERYONE
 from chargehand.decisions.tool_rules import InitRule, MaxCountRule, Rule, Rules, TerminalRule
 from chargehand.errors import WorkerError
 from chargehand.facts import argument_checks as checks
@@ -26,7 +26,7 @@ from chargehand.roles.durable_model_calls import REPAIRS, ModelCaller, ask_for, 
 from chargehand.roles.json_reply_check import objection_to, record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.refusal_detection import reason_in
-from chargehand.roles.resources import ModelChoice
+from chargehand.roles.shared_resources import ModelChoice
 
 NAME = "manager"
 MOST_TURNS = 20

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.conversation import EVERYONE, SpokenTurn
+from chargehand.decisions.group_conversation import EVERYONE, SpokenTurn
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.rule_answer import why_not_done
 from chargehand.decisions.task_graph import TaskNode, TaskState

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from chargehand.decisions.conversation import SpokenTurn
 from chargehand.decisions.dispatch import Place
+from chargehand.decisions.group_conversation import SpokenTurn
 from chargehand.decisions.rule_answer import done_in
 from chargehand.decisions.system_tasks import STEER, of_plan
 from chargehand.decisions.taint_sources import sources_in, sources_of
@@ -21,6 +21,7 @@ from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Out
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal, load_value
+from chargehand.past_runs import fold
 from chargehand.patterns.groups.background_agent import BackgroundAgent
 from chargehand.patterns.groups.managers import Act, Manager
 from chargehand.patterns.groups.messages import (
@@ -39,10 +40,9 @@ from chargehand.roles.board import BriefBoard
 from chargehand.roles.durable_model_calls import DurableModelCaller, ModelCaller
 from chargehand.roles.function_worker import Where
 from chargehand.roles.plan_drafts import NO_MORE, fresh_ids
-from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.run_so_far import remembered
+from chargehand.roles.shared_resources import ModelChoice, Resources
 from chargehand.roles.system_task_context import PlanningContext
-from chargehand.stored_runs import fold
 
 #: the tag of notes about runs, and the label of the counter, on the group's own board
 RUN, TURNS = "run", "@turns"

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.conversation import EVERYONE, SpokenTurn
+from chargehand.decisions.group_conversation import EVERYONE, SpokenTurn
 from chargehand.engines.brief import Brief, SharedBoard
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.outcome import Outcome
@@ -17,8 +17,8 @@ from chargehand.roles.board import BriefBoard
 from chargehand.roles.function_worker import FunctionWorker, Work
 from chargehand.roles.llm_worker import Worker
 from chargehand.roles.prompts import prompt
-from chargehand.roles.resources import ModelChoice, Resources
 from chargehand.roles.roster import Member
+from chargehand.roles.shared_resources import ModelChoice, Resources
 from chargehand.roles.tool_loop import ToolLoop
 from chargehand.supervisor.requests import Leads
 

@@ -16,18 +16,18 @@ from chargehand.facts.value import Value
 from chargehand.journal.base import Key
 from chargehand.patterns.pool import plain_dicts
 from chargehand.patterns.pool.answer_composition import answer_form
-from chargehand.patterns.pool.delegation import (
+from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
+from chargehand.patterns.pool.model_config import AgentConfig, config_of
+from chargehand.patterns.pool.request_store import telling
+from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
+from chargehand.patterns.pool.task_assignment import (
     Available,
     DelegatedTask,
     capacities_of,
     checked_number,
     delegated,
 )
-from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
-from chargehand.patterns.pool.model_config import AgentConfig, config_of
-from chargehand.patterns.pool.request_store import telling
-from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 from chargehand.runtime.command_inbox import why_closed
 
 log = logging.getLogger("chargehand.pool")

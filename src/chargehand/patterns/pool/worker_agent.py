@@ -22,15 +22,15 @@ from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task
 from chargehand.journal.base import load_value
 from chargehand.patterns.pool.leaderless_run import LeaderlessRun
-from chargehand.patterns.pool.memory_worker import MemoryWorker, MockedWorker
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.plain_dicts import named_in, question_form, task_form, tasks_in
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.worker_attempt import Execution, PoolAttemptEnded
+from chargehand.patterns.pool.worker_with_shared_memory import MemoryWorker, MockedWorker
 from chargehand.roles.function_worker import FunctionWorker
 from chargehand.roles.llm_worker import Worker
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member
+from chargehand.roles.shared_resources import Resources
 from chargehand.tools.base import Tool
 
 log = logging.getLogger("chargehand.pool")

@@ -36,8 +36,8 @@ from chargehand.facts.scheduler_commands import StartAttempt
 from chargehand.journal.base import Journal
 from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.patterns.pool.request_store import PoolRequests
-from chargehand.roles.resources import Resources
 from chargehand.roles.roster import Member
+from chargehand.roles.shared_resources import Resources
 from chargehand.runtime.attempt_factory import AttemptFactory
 
 log = logging.getLogger("chargehand.pool")
@@ -300,7 +300,7 @@ class PoolAttempt:
         raise Fenced(NOT_ITS_TASK)
 
     def _board_for(self, brief: Brief) -> SharedBoard:
-        from chargehand.patterns.pool.memory_worker import PoolBoard
+        from chargehand.patterns.pool.worker_with_shared_memory import PoolBoard
 
         return PoolBoard(self.journal, self.clock, brief, self._execution.board)
 

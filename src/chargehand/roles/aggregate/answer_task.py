@@ -14,13 +14,13 @@ from chargehand.roles.aggregate.answer_prompts import AnswerPrompts
 from chargehand.roles.aggregate.answer_stream import AnswerStream
 from chargehand.roles.aggregate.answer_writer import Merger
 from chargehand.roles.aggregate.best_result import Selector
+from chargehand.roles.aggregate.condense_long_results import Reducer
 from chargehand.roles.aggregate.context_limit import LimitedModelCaller, clipped, context_of
-from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults, gather
 from chargehand.roles.data_fences import with_notes, words_of
 from chargehand.roles.durable_model_calls import DurableModelCaller
 from chargehand.roles.json_reply_check import objection_to
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
 
 #: the request may take this part of the context, and what is told of an earlier run that part

@@ -13,9 +13,9 @@ from chargehand.models.base import ModelRequest, StopReason
 from chargehand.roles.aggregate.answer_claims import SourceMarks, claims_in
 from chargehand.roles.aggregate.answer_prompts import DRAFTED, EARLIER, MISSING, AnswerPrompts
 from chargehand.roles.aggregate.answer_stream import AnswerStream
+from chargehand.roles.aggregate.condense_long_results import Reducer
 from chargehand.roles.aggregate.context_limit import Item, LimitedModelCaller, block_of, shown
 from chargehand.roles.aggregate.draft_parser import Draft
-from chargehand.roles.aggregate.reduce import Reducer
 from chargehand.roles.aggregate.results import TaskResults
 from chargehand.roles.durable_model_calls import ask_for, in_fewer_words, refuse_unusable
 from chargehand.roles.json_reply_check import record

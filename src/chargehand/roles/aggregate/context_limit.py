@@ -13,7 +13,7 @@ from chargehand.models.base import ModelReply, ModelRequest
 from chargehand.models.gateway import Hear
 from chargehand.roles.data_fences import fenced, quoted
 from chargehand.roles.durable_model_calls import ModelCaller
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 
 #: tokens that a provider may add around a turn, or around a schema
 FRAME = 16

@@ -19,13 +19,13 @@ from chargehand.server.http.error_bodies import (
     json_response,
     refused,
 )
+from chargehand.server.http.login_crew_token_routes import open_routes, server_routes
 from chargehand.server.http.openapi_schemas import install
 from chargehand.server.http.plan_routes import plan_routes
 from chargehand.server.http.question_routes import question_routes
 from chargehand.server.http.request_guard import API, RequestGuard
 from chargehand.server.http.result_routes import result_routes
 from chargehand.server.http.run_routes import run_routes
-from chargehand.server.http.session_routes import open_routes, server_routes
 from chargehand.server.http.static_files import StaticFiles
 from chargehand.server.http.worker_routes import worker_routes
 

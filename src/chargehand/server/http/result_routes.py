@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from msgspec import Struct
 from starlette.responses import Response
 
-from chargehand.decisions.report import Report
+from chargehand.decisions.time_and_cost_report import Report
 from chargehand.facts.answer import Claim, Gap
 from chargehand.facts.outcome import Usage
 from chargehand.recordings.run_archive import archive_of

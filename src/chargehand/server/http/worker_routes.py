@@ -17,9 +17,9 @@ from chargehand.models.provider_queue import ProviderLoad
 from chargehand.roles.roster import Member
 from chargehand.server.http.api_context import ApiContext, Caller, CrewAdmin
 from chargehand.server.http.error_bodies import Refusal, json_response
+from chargehand.server.http.login_crew_token_routes import model_of
 from chargehand.server.http.openapi_schemas import returns
 from chargehand.server.http.run_cache import RunRecord
-from chargehand.server.http.session_routes import model_of
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offers import CrewOffer, offer_of
 

@@ -14,7 +14,7 @@ from chargehand.decisions.schedule import RunState
 from chargehand.errors import UsageError
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
-from chargehand.presentation.formatted_text import clean, one_line
+from chargehand.presentation.display_text import clean, one_line
 from chargehand.server.mcp.run_updates import Follower
 from chargehand.supervisor import Supervisor
 

@@ -11,7 +11,7 @@ from chargehand.facts.answer import Claim
 from chargehand.facts.events import RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
-from chargehand.presentation.formatted_text import outline
+from chargehand.presentation.display_text import outline
 from chargehand.presentation.progress_lines import told_gain
 from chargehand.result import RunResult, TaskResult
 

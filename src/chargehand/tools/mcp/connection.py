@@ -23,6 +23,7 @@ from mcp import Client, MCPError, types
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
+from chargehand.tools.data_catalog import ResourceEntry
 from chargehand.tools.mcp.approved_tools import Definition
 from chargehand.tools.mcp.error_messages import ErrorMessages, is_lost
 from chargehand.tools.mcp.http_transport import http_streams
@@ -37,7 +38,6 @@ from chargehand.tools.mcp.tool_calls import (
     list_tools,
     read_resource,
 )
-from chargehand.tools.tool_material import ResourceEntry
 
 #: seconds before the next subscription to the changes of a server
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0

@@ -18,6 +18,7 @@ from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.reused_threads import in_thread
 from chargehand.tools.base import LIMIT, Tool, ToolContext
+from chargehand.tools.data_catalog import FreshMaterial, Material, ResourceEntry
 from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition, spellings
 from chargehand.tools.mcp.server_failure import ServerFailure
 from chargehand.tools.mcp.server_settings import (
@@ -28,7 +29,6 @@ from chargehand.tools.mcp.server_settings import (
     ServerSettings,
     ServerTimeouts,
 )
-from chargehand.tools.tool_material import FreshMaterial, Material, ResourceEntry
 from chargehand.usable_path import checked_path
 
 if TYPE_CHECKING:

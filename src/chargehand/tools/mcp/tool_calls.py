@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 
 from chargehand.errors import ToolError
 from chargehand.facts.events import Effect
+from chargehand.tools.data_catalog import ResourceEntry
 from chargehand.tools.mcp.approved_tools import Definition
-from chargehand.tools.tool_material import ResourceEntry
 
 Report: TypeAlias = Callable[[str], None]
 

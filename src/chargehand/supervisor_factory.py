@@ -15,8 +15,8 @@ from chargehand.journal.postgres_address import is_dsn, place_of
 from chargehand.journal.storage_check import real_path
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import NoticeKind, Subscription
-from chargehand.roles.resources import ModelChoice
 from chargehand.roles.roster import Member
+from chargehand.roles.shared_resources import ModelChoice
 from chargehand.supervisor import Supervisor
 from chargehand.usable_path import checked_path
 

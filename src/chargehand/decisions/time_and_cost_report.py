@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.display_names import SUPERVISOR, task_name, worker_name
+from chargehand.decisions.display_names import SUPERVISOR, counted, task_name, worker_name
 from chargehand.decisions.speedup import kept_steps, kept_time
 from chargehand.decisions.system_tasks import is_system_task
-from chargehand.decisions.text_format import counted, spent_in_words, table, time_in_words
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, NestingLevel, StepKind, StepSpan
 from chargehand.facts.outcome import NO_USAGE, Usage
@@ -371,3 +370,40 @@ def _in_seconds(facts: Any) -> Any:
     if isinstance(facts, dict):
         return {name: _in_seconds(value) for name, value in facts.items()}
     return [_in_seconds(each) for each in facts] if isinstance(facts, list | tuple) else facts
+
+
+def table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines with aligned columns. Unprintable characters are left out, because names may come from a model."""
+    cells = [["".join(filter(str.isprintable, cell)) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  "
+        + "  ".join(
+            cell.ljust(width) for cell, width in zip(row, widths, strict=True) if width
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def spent_in_words(usage: Usage) -> str:
+    """Calls, tokens and money, without those that are 0."""
+    parts = [counted(usage.calls, "call")] if usage.calls else []
+    if usage.tokens_in or usage.tokens_out:
+        parts.append(f"{usage.tokens_in:,} + {usage.tokens_out:,} tokens")
+    if usage.money:
+        places = 2 if usage.money >= 1 else 4 if usage.money >= 0.01 else 6
+        parts.append(f"${usage.money:,.{places}f}")
+    return ", ".join(parts)
+
+
+def time_in_words(length: timedelta) -> str:
+    """A duration in a suitable unit, such as `350 ms`, `12.5 s` or `3 min 20 s`."""
+    seconds = length.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    return (
+        f"{minutes} min {seconds} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    )

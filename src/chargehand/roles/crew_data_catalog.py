@@ -18,14 +18,14 @@ from chargehand.roles.data_fences import fenced
 from chargehand.roles.roster import Member, Roster
 from chargehand.roles.run_so_far import remembered
 from chargehand.tools.base import Tool
-from chargehand.tools.redaction import NOTHING_SECRET, Redactor
-from chargehand.tools.tool_material import (
+from chargehand.tools.data_catalog import (
     FileEntry,
     Material,
     ResourceEntry,
     TableEntry,
     lists_files,
 )
+from chargehand.tools.redaction import NOTHING_SECRET, Redactor
 
 log = logging.getLogger("chargehand")
 

@@ -20,7 +20,7 @@ from chargehand.roles.data_fences import fenced, words_of
 from chargehand.roles.function_worker import Where
 from chargehand.roles.llm_worker import Worker
 from chargehand.roles.prompts import prompt
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 from chargehand.roles.tool_loop import ToolLoop
 from chargehand.tools.base import Tool, ToolContext, tool
 

@@ -32,7 +32,7 @@ from chargehand.roles.data_fences import fenced
 from chargehand.roles.durable_model_calls import PlainModelCaller, ask_for
 from chargehand.roles.json_reply_check import record
 from chargehand.roles.prompts import prompt
-from chargehand.roles.resources import Resources
+from chargehand.roles.shared_resources import Resources
 
 #: names of workers, or pairs of a name and a capacity
 Available: TypeAlias = "Sequence[str | tuple[str, float]]"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from chargehand.decisions.display_names import state_words, task_name
+from chargehand.decisions.display_names import counted, state_words, task_name
 from chargehand.facts.answer import Answer
 from chargehand.facts.plan import Plan, Task, each_words
 
@@ -194,8 +194,3 @@ def with_local_times(text: str) -> str:
 def _local(found: re.Match[str]) -> str:
     at, now = datetime.fromisoformat(found[0]).astimezone(), datetime.now(UTC).astimezone()
     return clock_words(at) if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun in singular or plural."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -25,7 +25,7 @@ from chargehand.decisions.trace import Trace
 from chargehand.errors import ChargehandError
 from chargehand.facts.durations import shown_length
 from chargehand.journal.base import Head
-from chargehand.presentation.formatted_text import money_words, table
+from chargehand.presentation.display_text import money_words, table
 from chargehand.presentation.live_frame import cut_line
 from chargehand.presentation.run_status import (
     UNREADABLE,
@@ -35,8 +35,8 @@ from chargehand.presentation.run_status import (
     status_words,
 )
 from chargehand.presentation.trace_lines import tree_lines
-from chargehand.settings import journal_place, reader_of
 from chargehand.supervisor import Supervisor
+from chargehand.supervisor_factory import journal_place, reader_of
 from chargehand.terminal_detection import is_terminal
 
 

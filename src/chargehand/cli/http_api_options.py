@@ -1,4 +1,4 @@
-"""The options of `chargehand serve` for the HTTP API, and the command `chargehand tokens`."""
+"""The options of `chargehand serve` for the HTTP API."""
 
 import os
 from collections.abc import Callable
@@ -9,10 +9,8 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.given_path import GivenPath
-from chargehand.cli.options import journal_option, json_option
-from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens, Scope
-from chargehand.settings import Choice, token_file_beside
-from chargehand.usable_path import checked_path
+from chargehand.server.http.access_tokens import TOKEN_VARIABLE
+from chargehand.supervisor_factory import Choice, token_file_beside
 
 if TYPE_CHECKING:
     from chargehand.server.http.web_server import WebOptions
@@ -121,81 +119,3 @@ def _place(http: str) -> tuple[str, int]:
     if not colon or not port.isdigit() or int(port) > 65_535:
         raise click.UsageError(f"--http {http!r} must be HOST:PORT, such as 127.0.0.1:8642, or off")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-@click.group()
-def tokens() -> None:
-    """Create, list, rotate and revoke tokens for the HTTP API.
-
-    Changes take effect at once, even on a running server.
-    """
-
-
-def _kept(token_file: str, journal: str) -> AccessTokens:
-    path = checked_path(token_file, "--token-file") if token_file else token_file_beside(journal)
-    return AccessTokens(path)
-
-
-@tokens.command()
-@click.argument("name")
-@click.option(
-    "--scope",
-    type=click.Choice([each.value for each in Scope]),
-    default=Scope.OPERATE.value,
-    help="What the token allows. read: only read; operate (default): also submit runs, control them and answer "
-    "questions; admin: also drain workers, let them join again, and rotate the token itself.",
-)
-@click.option(
-    "--namespace",
-    default="",
-    metavar="NAME",
-    help="Limit the token to the runs of this namespace.",
-)
-@token_file_option
-@journal_option
-def add(name: str, scope: str, namespace: str, token_file: str, journal: str) -> None:
-    """Create a token and print it.
-
-    NAME is the name of the new token. The token itself is shown only once.
-    """
-    output.result(_kept(token_file, journal).add(name, Scope(scope), namespace)[1])
-
-
-@tokens.command("list")
-@token_file_option
-@journal_option
-@json_option("Print one JSON object per token.")
-def list_tokens(token_file: str, journal: str, *, as_json: bool) -> None:
-    """List the names and scopes of all tokens, without the tokens themselves."""
-    for grant in _kept(token_file, journal).grants:
-        facts = {"name": grant.name, "scope": grant.scope.value, "namespace": grant.namespace}
-        if as_json:
-            output.as_json(facts)
-        else:
-            where = f"  namespace {grant.namespace}" if grant.namespace else ""
-            output.result(f"{grant.name}  {grant.scope.value}{where}")
-
-
-@tokens.command()
-@click.argument("name")
-@token_file_option
-@journal_option
-def rotate(name: str, token_file: str, journal: str) -> None:
-    """Replace a token and print the new one.
-
-    The old token is rejected at once.
-    """
-    output.result(_kept(token_file, journal).rotate(name))
-
-
-@tokens.command()
-@click.argument("name")
-@token_file_option
-@journal_option
-def revoke(name: str, token_file: str, journal: str) -> None:
-    """Revoke a token.
-
-    The token is rejected at once.
-    """
-    _kept(token_file, journal).revoke(name)
-    output.say(f"revoked the token {name!r}; it is rejected from now on")

@@ -24,7 +24,7 @@ from chargehand.facts.events import KINDS, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import load_value
-from chargehand.presentation.formatted_text import clean, doubt_lines, one_line, output_words
+from chargehand.presentation.display_text import clean, doubt_lines, one_line, output_words
 from chargehand.presentation.progress_lines import LABEL, summary, sureness
 from chargehand.presentation.question_words import question_lines
 from chargehand.presentation.run_status import nested_in
