@@ -283,9 +283,9 @@ def index() -> Iterator[str]:
     yield "# API reference\n"
     yield DO_NOT_EDIT
     yield (
-        "This reference is generated from the signatures and docstrings of the source. `import chargehand` "
-        "offers the names in the first table. The other tables list public names of submodules. "
-        "Everything else may change without notice.\n"
+        "This reference is generated from the signatures and docstrings of the source. The first table lists "
+        "the names of the package `chargehand`. Import the names of the other tables from the module in the "
+        "heading of the table. Every name that is not listed here may change without notice.\n"
     )
     yield "## chargehand\n"
     where = {
@@ -300,8 +300,7 @@ def index() -> Iterator[str]:
         ("name", "summary"),
         ((where[name], summary(getattr(chargehand, name))) for name in chargehand.__all__),
     )
-    yield "Events and errors have pages of their own: [events](reference/events.md), "
-    yield "[errors](reference/errors.md).\n"
+    yield "[Events](reference/events.md) and [errors](reference/errors.md) have pages of their own.\n"
     for module, rows in submodules().items():
         yield f"## {module}\n"
         yield table(("name", "summary"), rows)
@@ -573,7 +572,10 @@ def summary(thing: object) -> str:
         return f"A tool. {thing.description}".partition("\n")[0]
     if isinstance(thing, FunctionWorker):
         return f"A worker. {thing.description}."
-    members = getattr(thing, "__args__", ())
+    if isinstance(thing, str):  # a union that is written as a text
+        members: tuple[object, ...] = tuple(thing.split(" | "))
+    else:
+        members = getattr(thing, "__args__", ())
     return " or ".join(f"`{getattr(member, '__name__', member)}`" for member in members)
 
 

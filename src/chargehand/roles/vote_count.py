@@ -6,9 +6,7 @@ from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.roles.function_worker import worker
 
 
-@worker(
-    VOTE, "Counts the equal answers of tasks that `quorum` has made; of no use for anything else"
-)
+@worker(VOTE, "Counts the equal answers of the tasks that `quorum` creates; not for other tasks")
 async def vote(brief: Brief) -> object:
     """The answer that enough agree on; a failure that tells all answers if there is none."""
     answers, agree = brief.inputs, int(brief.task.args.get("agree", 1))
