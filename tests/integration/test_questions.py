@@ -213,7 +213,7 @@ async def test_who_answers_elsewhere_in_the_same_moment_as_another_at_the_leader
         ch.Supervisor([], journal=journal) as other,
     ):
         run = await leader.submit(make_plan(make_task("a", "asker")))
-        (question,) = await asked_by(leader, run.id)
+        (question,) = await asked_by(other, run.id)
         post = other.journal.mail.post
 
         async def too_late(mail: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 from datetime import timedelta
 from pathlib import Path
@@ -364,3 +365,123 @@ async def test_what_comes_out_of_data_is_untrusted(folder: Path) -> None:
     describe_tables, _ = data(folder)
     result = await describe_tables.call(ToolContext(), "")
     assert result.taint == ("tool:describe_tables",)
+
+
+#: what a file holds, and what must be read of it: the names and types of the columns, the number of rows, some row
+LAYOUTS: dict[str, tuple[str, dict[str, str], int, list[Any]]] = {
+    "a column is added later": (
+        "product,amount\n" + "hat,10\n" * 30 + "hat,10,ok\n" * 70,
+        {"product": "VARCHAR", "amount": "BIGINT", "column2": "VARCHAR"},
+        100,
+        ["hat", 10, None],
+    ),
+    "a column is added after what is sampled": (
+        "product,amount\n" + "hat,10\n" * 30_000 + "hat,10,ok\n",
+        {"product": "VARCHAR", "amount": "BIGINT", "column2": "VARCHAR"},
+        30_001,
+        ["hat", 10, None],
+    ),
+    "a type changes after what is sampled": (
+        "a,b\n" + "1,2\n" * 30_000 + "x,3\n",
+        {"a": "VARCHAR", "b": "BIGINT"},
+        30_001,
+        ["1", 2],
+    ),
+    "a short row": (
+        "a,b,c\n1,2\n3,4,5\n",
+        {"a": "BIGINT", "b": "BIGINT", "c": "BIGINT"},
+        2,
+        [1, 2, None],
+    ),
+    "a cell begins with #": (
+        "order,amount\n#2,20\n3,30\n",
+        {"order": "VARCHAR", "amount": "BIGINT"},
+        2,
+        ["#2", 20],
+    ),
+    "a day that does not exist": (
+        "due,amount\n2024-02-30,20\n2024-03-01,40\n",
+        {"due": "VARCHAR", "amount": "BIGINT"},
+        2,
+        ["2024-02-30", 20],
+    ),
+    "codes with leading zeros": (
+        "account,owner\n00123,ann\n1234,bob\n",
+        {"account": "VARCHAR", "owner": "VARCHAR"},
+        2,
+        ["00123", "ann"],
+    ),
+    "titles above the columns": (
+        "Report of May\n# by ann, bob, and cy\n\nproduct,amount\nhat,10\ncoat,20\n",
+        {"product": "VARCHAR", "amount": "BIGINT"},
+        2,
+        ["hat", 10],
+    ),
+    "commas in decimals": (
+        "product;amount\nhat;10,5\ncoat;20,5\n",
+        {"product": "VARCHAR", "amount": "VARCHAR"},
+        2,
+        ["hat", "10,5"],
+    ),
+    "a line break in a cell": (
+        'a,b\n"x\ny",1\n"x,y",2\n',
+        {"a": "VARCHAR", "b": "BIGINT"},
+        2,
+        ["x\ny", 1],
+    ),
+    "one column with a comma": (
+        "name\nann\nSmith, bob\n",
+        {"name": "VARCHAR"},
+        2,
+        ["ann"],
+    ),
+    "no names": (
+        "hat,10\ncoat,20\n",
+        {"column0": "VARCHAR", "column1": "BIGINT"},
+        2,
+        ["hat", 10],
+    ),
+    "years for names": (
+        "product,2023,2024\nhat,10,20\n",
+        {"product": "VARCHAR", "2023": "BIGINT", "2024": "BIGINT"},
+        1,
+        ["hat", 10, 20],
+    ),
+    "only names": ("a,b\n", {"a": "VARCHAR", "b": "VARCHAR"}, 0, []),
+}
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+@pytest.mark.parametrize("name", LAYOUTS)
+async def test_no_row_and_no_value_of_a_csv_file_is_lost(
+    name: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_module, "_has_duckdb", lambda: engine == "duckdb")
+    text, columns, rows, first = LAYOUTS[name]
+    (tmp_path / "t.csv").write_text(text)
+    describe_tables, query_tables = data(tmp_path)
+    told = (await call(describe_tables))["tables"]["t"]
+    assert (told.get("columns"), told.get("rows")) == (columns, rows), told
+    assert told["first_rows"][:1] == ([first] if first else [])
+    assert (await call(query_tables, sql="select count(*) from t"))["rows"] == [[rows]]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("t.csv", b'a,b\n1,"x\n3,4\n', "a cell in quotation marks does not end"),
+        ("t.csv", b"a,b\n1,caf\xe9\n", r"not UTF-8 text \(byte 9 is 0xe9\)"),
+        ("t.csv", b"", "it is empty"),
+        ("t.json", b'[{"a": 1}, {"a": 2},', r"cut off: it begins with \["),
+        ("t.jsonl", b'{"a": 1}\n{"a":', "unexpected end of data"),
+    ],
+)
+async def test_a_file_that_cannot_be_read_whole_is_refused(
+    file: str, text: bytes, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_bytes(text)
+    told = (await call(data(tmp_path)[0]))["tables"]["t"]
+    assert set(told) == {"file", "error"}
+    assert re.search(why, told["error"]), told
+    assert str(tmp_path) not in told["error"]
+    assert "chargehand-tables" not in told["error"]
