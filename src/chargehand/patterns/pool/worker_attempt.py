@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from chargehand.clock import Clock
-from chargehand.engines.attempt_events import NOT_ITS_TASK, JournalHost, end_of
-from chargehand.engines.base import Ending, Job
+from chargehand.engines.base import NOT_ITS_TASK, Ending, Job, JournalHost, end_of
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
 from chargehand.engines.local_engine import LocalEngine
 from chargehand.errors import (
