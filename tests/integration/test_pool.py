@@ -37,7 +37,7 @@ from chargehand.patterns.pool import (
     supervisor_worker_workflow,
 )
 from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
-from chargehand.patterns.pool.worker_attempt import PoolAttempt
+from chargehand.patterns.pool.worker_agent import PoolAttempt
 
 Task = dict[str, Any]
 
@@ -846,7 +846,7 @@ async def test_what_was_held_back_is_written_once_however_often_the_journal_refu
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """First there is no room, then the file is locked before anything is decided."""
-    monkeypatch.setattr("chargehand.patterns.pool.worker_attempt.RETRY_WRITE", timedelta(0))
+    monkeypatch.setattr("chargehand.patterns.pool.worker_agent.RETRY_WRITE", timedelta(0))
     written: list[str] = []
     tries = iter([JournalFull("no room"), JournalBusy("locked"), None])
 

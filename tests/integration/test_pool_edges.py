@@ -24,7 +24,7 @@ from chargehand.patterns.pool import (
     WorkerAgent,
     supervisor_worker_workflow,
 )
-from chargehand.patterns.pool.worker_attempt import Execution
+from chargehand.patterns.pool.worker_agent import Execution
 
 Insight = dict[str, Any]
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from reprlib import repr as repr_of
-from typing import Any, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 from weakref import WeakSet
 
 from chargehand.background_loop import blocking
@@ -27,13 +27,18 @@ from chargehand.notify.run_notices import RunNotices
 from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.patterns.pool.plain_dicts import InsightWriting, block_of, insight_of
 from chargehand.patterns.pool.request_store import PoolRequests
-from chargehand.patterns.pool.worker_attempt import Execution
 from chargehand.roles.board import Board
 from chargehand.roles.history_notes import ALL_RUNS
 from chargehand.supervisor import Supervisor
 
 #: a limit that never applies
 EVERYTHING = 2**31 - 1
+
+
+class Closable(Protocol):
+    """The work of an agent in this process, which may be stopped."""
+
+    async def close(self) -> None: ...
 
 
 class SharedMemoryPool:
@@ -60,7 +65,7 @@ class SharedMemoryPool:
         self.clock = SystemClock()
         self.requests = PoolRequests(self.journal, self.clock, self._notices)
         #: executions in this process, which must stop before the journal is closed
-        self.executions: WeakSet[Execution] = WeakSet()
+        self.executions: WeakSet[Closable] = WeakSet()
         self.is_closed = False
         self.board = Board(self.journal, self.clock, name, author=LEADER, role=LEADER, run=ALL_RUNS)
 
