@@ -21,8 +21,7 @@ from chargehand.patterns.pool.leaderless_run import LeaderlessRun
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
 from chargehand.patterns.pool.plain_dicts import has_failed, questions_in
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
-from chargehand.patterns.pool.supervisor_agent import SupervisorAgent
-from chargehand.patterns.pool.task_assignment import checked_number
+from chargehand.patterns.pool.supervisor_agent import SupervisorAgent, checked_number
 from chargehand.patterns.pool.worker_agent import WorkerAgent
 from chargehand.roles.roster import Member
 
