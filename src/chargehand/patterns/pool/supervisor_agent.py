@@ -35,13 +35,22 @@ from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Key
 from chargehand.journal.hash_chain import draft
 from chargehand.models.base import system, user
-from chargehand.patterns.pool import plain_dicts
 from chargehand.patterns.pool.answer_composition import answer_form
-from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
+from chargehand.patterns.pool.leaderless_run import (
+    REQUEST,
+    Decision,
+    DecisionTime,
+    LeaderlessRun,
+    assigned_to,
+    failure_form,
+    has_failed,
+    named_in,
+    task_form,
+    tasks_in,
+)
 from chargehand.patterns.pool.model_config import AgentConfig, config_of, is_by_rule
-from chargehand.patterns.pool.plain_dicts import REQUEST, assigned_to, has_failed, tasks_in
 from chargehand.patterns.pool.request_store import PoolRequests, telling
-from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
+from chargehand.patterns.pool.shared_memory import KEPT, SETTLES, SharedMemoryPool, pool_of
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.durable_model_calls import PlainModelCaller, ask_for
 from chargehand.roles.json_reply_check import record
@@ -140,7 +149,7 @@ class SupervisorAgent:
                 segment=Segment.PROGRESS,
                 metadata={"request_id": view.request},
             )
-        forms = [plain_dicts.task_form(view, node) for node in plain_dicts.tasks_in(view)]
+        forms = [task_form(view, node) for node in tasks_in(view)]
         if self.config.logging_enabled:
             log.info("pool_delegated run=%s tasks=%s", view.request, len(forms))
         return forms
@@ -151,7 +160,7 @@ class SupervisorAgent:
 
         Raises `TaskTaken`, which names the worker, if a live worker is doing the task or the task is done.
         """
-        request, name = plain_dicts.named_in(task)
+        request, name = named_in(task)
         worker = checks.name(new_worker, "new_worker")
 
         def act(ledger: LeaderlessRun, moment: DecisionTime) -> Decision:
@@ -161,7 +170,7 @@ class SupervisorAgent:
         if self.config.logging_enabled:
             log.info("pool_reassigned run=%s task=%s worker=%s", request, name, worker)
         view = await self.pool.requests.view(request)
-        return plain_dicts.task_form(view, view.node(name))
+        return task_form(view, view.node(name))
 
     # monitoring
 
@@ -169,7 +178,7 @@ class SupervisorAgent:
     async def get_tasks(self, request_id: str) -> list[dict[str, Any]]:
         """All tasks of a request, each with its state."""
         view = await self._looked_after(request_id)
-        return [plain_dicts.task_form(view, node) for node in plain_dicts.tasks_in(view)]
+        return [task_form(view, node) for node in tasks_in(view)]
 
     def check_all_tasks_completed(self, request_id: str) -> bool:
         """Whether every task of the request is done."""
@@ -179,11 +188,7 @@ class SupervisorAgent:
     async def check_failures(self, request_id: str) -> list[dict[str, Any]]:
         """The tasks that failed and have not been reassigned; `metadata` contains their `task_id`."""
         view = await self._looked_after(request_id)
-        return [
-            plain_dicts.failure_form(view, node)
-            for node in plain_dicts.tasks_in(view)
-            if plain_dicts.has_failed(node)
-        ]
+        return [failure_form(view, node) for node in tasks_in(view) if has_failed(node)]
 
     @blocking
     async def aggregate_results(self, request_id: str) -> dict[str, Any]:
@@ -249,8 +254,8 @@ class SupervisorAgent:
                 "request_id": request,
                 "tasks": list(conflict["tasks"]),
                 "removed": removed,
-                plain_dicts.KEPT: str(conflict["kept_task"]),
-                plain_dicts.SETTLES: id_,
+                KEPT: str(conflict["kept_task"]),
+                SETTLES: id_,
             },
             at=self.pool.clock.now(),
         )

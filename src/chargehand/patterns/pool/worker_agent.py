@@ -47,9 +47,16 @@ from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput, Outcom
 from chargehand.facts.plan import Task
 from chargehand.facts.scheduler_commands import StartAttempt
 from chargehand.journal.base import Journal, load_value
-from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
+from chargehand.patterns.pool.leaderless_run import (
+    Decision,
+    DecisionTime,
+    LeaderlessRun,
+    named_in,
+    question_form,
+    task_form,
+    tasks_in,
+)
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
-from chargehand.patterns.pool.plain_dicts import named_in, question_form, task_form, tasks_in
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.worker_with_shared_memory import MemoryWorker, MockedWorker, PoolBoard

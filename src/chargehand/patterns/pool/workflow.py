@@ -17,9 +17,8 @@ from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
 from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
-from chargehand.patterns.pool.leaderless_run import LeaderlessRun
+from chargehand.patterns.pool.leaderless_run import LeaderlessRun, has_failed, questions_in
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
-from chargehand.patterns.pool.plain_dicts import has_failed, questions_in
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.supervisor_agent import SupervisorAgent, checked_number
 from chargehand.patterns.pool.worker_agent import WorkerAgent
