@@ -27,7 +27,7 @@ from chargehand.errors import (
 from chargehand.facts.outcome import Parked
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.sqlite import SqliteJournal
-from chargehand.journal.sqlite_transaction import Transaction
+from chargehand.journal.sqlite_writer import Transaction
 from chargehand.past_runs import fold
 from chargehand.patterns.pool import (
     CoordinatorAgent,

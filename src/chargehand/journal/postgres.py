@@ -54,6 +54,7 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import draft, payload_digest
+from chargehand.journal.leases import HeadRow, check_leads
 from chargehand.journal.local_stream_owners import StreamOwner
 from chargehand.journal.postgres_connection import PostgresServer, refuse_text
 from chargehand.journal.postgres_lease_renewal import LeaseRenewal
@@ -73,7 +74,6 @@ from chargehand.journal.postgres_writer import (
     WriteRequest,
 )
 from chargehand.journal.sqlite_reader import ChainCheck
-from chargehand.journal.sqlite_transaction import HeadRow, check_leads
 from chargehand.journal.stream_copy_rows import (
     check_chain,
     keys_to_add,

@@ -17,9 +17,9 @@ from chargehand.facts.board import BlockGuarded, BlockWritten, BoardEvent, Guard
 from chargehand.facts.events import VERSION, RunFinished
 from chargehand.journal.base import GENESIS, Key, Position, StoredRow, named_blobs
 from chargehand.journal.hash_chain import Draft, chain_hash, header, header_start
+from chargehand.journal.leases import HeadRow, advance
 from chargehand.journal.sql_queries import load
 from chargehand.journal.sqlite_boards import facet_number
-from chargehand.journal.sqlite_transaction import HeadRow, advance
 
 if TYPE_CHECKING:
     from asyncpg import Connection
