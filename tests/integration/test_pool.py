@@ -14,7 +14,6 @@ import apsw
 import pytest
 
 import chargehand as ch
-from chargehand.background_loop import run_in_background
 from chargehand.errors import (
     JournalBusy,
     JournalFull,
@@ -38,6 +37,7 @@ from chargehand.patterns.pool import (
 )
 from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
 from chargehand.patterns.pool.worker_agent import PoolAttempt
+from chargehand.sync_async_bridge import run_in_background
 
 Task = dict[str, Any]
 

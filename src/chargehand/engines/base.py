@@ -53,7 +53,7 @@ from chargehand.facts.outcome import (
 )
 from chargehand.facts.value import Value, plain
 from chargehand.fork_guard import call_uncopied, end_copy, refuse_copy
-from chargehand.reused_threads import call_in
+from chargehand.sync_async_bridge import call_in
 
 _Said = TypeVar("_Said")
 Work: TypeAlias = Callable[[Brief], Any]

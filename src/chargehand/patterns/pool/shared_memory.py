@@ -10,8 +10,6 @@ from reprlib import repr as repr_of
 from typing import Any, Protocol, Self, Unpack
 from weakref import WeakSet
 
-from chargehand.background_loop import blocking
-from chargehand.background_loop import wait_in_background as wait
 from chargehand.clock import SystemClock
 from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts import argument_checks as checks
@@ -40,6 +38,8 @@ from chargehand.roles.board import Board
 from chargehand.roles.data_fences import words_of
 from chargehand.roles.history_notes import ALL_RUNS
 from chargehand.supervisor import Supervisor
+from chargehand.sync_async_bridge import blocking
+from chargehand.sync_async_bridge import wait_in_background as wait
 
 #: a limit that never applies
 EVERYTHING = 2**31 - 1

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.background_loop import blocking
 from chargehand.decisions.dispatch import Balance
 from chargehand.decisions.schedule import RULES
 from chargehand.errors import ModelError, UsageError, WorkerError
@@ -57,6 +56,7 @@ from chargehand.roles.json_reply_check import record
 from chargehand.roles.prompts import prompt
 from chargehand.roles.shared_resources import Resources
 from chargehand.runtime.command_inbox import why_closed
+from chargehand.sync_async_bridge import blocking
 
 log = logging.getLogger("chargehand.pool")
 

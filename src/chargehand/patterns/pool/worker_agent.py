@@ -17,8 +17,6 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from chargehand.background_loop import blocking
-from chargehand.background_loop import wait_in_background as wait
 from chargehand.clock import Clock
 from chargehand.decisions.events_as_notes import told_of
 from chargehand.decisions.task_graph import TaskState
@@ -65,6 +63,8 @@ from chargehand.roles.llm_worker import Worker
 from chargehand.roles.roster import Member
 from chargehand.roles.shared_resources import Resources
 from chargehand.runtime.attempt_factory import AttemptFactory
+from chargehand.sync_async_bridge import blocking
+from chargehand.sync_async_bridge import wait_in_background as wait
 from chargehand.tools.base import Tool
 
 log = logging.getLogger("chargehand.pool")

@@ -9,7 +9,6 @@ from datetime import timedelta
 from reprlib import repr as repr_of
 from typing import Any
 
-from chargehand.background_loop import wait_in_background as wait
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
@@ -23,6 +22,7 @@ from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.supervisor_agent import SupervisorAgent, checked_number
 from chargehand.patterns.pool.worker_agent import WorkerAgent
 from chargehand.roles.roster import Member
+from chargehand.sync_async_bridge import wait_in_background as wait
 
 log = logging.getLogger("chargehand.pool")
 
