@@ -29,7 +29,7 @@ ROWS = (
     ("facts",),
     ("decisions",),
     (
-        *("clock", "background_loop", "reused_threads", "interrupt_signals", "terminal_detection"),
+        *("clock", "sync_async_bridge", "interrupt_signals", "terminal_detection"),
         *("regular_file", "subreaper", "fork_guard", "usable_path"),
         "toml_parser",
     ),

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.background_loop import read_in_background
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.rule_answer import answer_of, done_in, why_not_done
 from chargehand.decisions.schedule import HaltRequest, RunState
@@ -30,6 +29,7 @@ from chargehand.facts.plan import Task, item_id
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal, Process
 from chargehand.roles.json_reply_check import typed
+from chargehand.sync_async_bridge import read_in_background
 
 #: characters of a run's answer, of each result and of all results that the next run is told
 EARLIER_ANSWER, EARLIER_RESULT, EARLIER_RESULTS = 8_000, 1_000, 16_000

@@ -14,7 +14,7 @@ import chargehand as ch
 from chargehand.errors import JournalUnfit, JournalVersion
 from chargehand.facts.events import KINDS
 from chargehand.journal import hash_chain as chain
-from chargehand.journal import sqlite_transaction
+from chargehand.journal import sqlite_writer
 from chargehand.journal.leases import SERVED_FORMAT
 from tests.corpus import make
 
@@ -109,8 +109,8 @@ def test_a19_newer_event_is_refused_and_not_guessed_at(
     here("small")
     old = asyncio.run(lead("old"))
     with monkeypatch.context() as newer:
-        newer.setattr(sqlite_transaction, "VERSION", 2)
-        newer.setattr(sqlite_transaction, "header", functools.partial(chain.header, version=2))
+        newer.setattr(sqlite_writer, "VERSION", 2)
+        newer.setattr(sqlite_writer, "header", functools.partial(chain.header, version=2))
         new = asyncio.run(lead("new"))
     with pytest.raises(JournalVersion, match=r"version 2.*upgrade chargehand"):
         asyncio.run(look(new))

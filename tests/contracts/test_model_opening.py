@@ -302,7 +302,7 @@ def test_a_forked_child_and_a_daemon_thread_leave_no_mess() -> None:
     """The child calls on a session of its own; neither process says a word when it ends."""
     code = """
 import asyncio, os, sys
-from chargehand.background_loop import run_in_background
+from chargehand.sync_async_bridge import run_in_background
 from chargehand.models.base import ModelRequest, user
 from chargehand.models.open_model import open_model
 from chargehand.testing.model_server import Say, model_server

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chargehand.decisions.dispatch import AGEING, Balance, Dispatch, Place
-from chargehand.decisions.worker_slots import SlotState, WorkerSlots
+from chargehand.decisions.dispatch import Balance, Dispatch, Place, SlotState, WorkerSlots
+from chargehand.decisions.ready_queue import AGEING
 from chargehand.errors import UsageError
 from chargehand.facts.scheduler_commands import OfferAttempt, Rank
 from tests.decisions.virtual_kernel import START

@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from chargehand.decisions.dispatch import AGEING, Dispatch, Place
+from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.kernel import Kernel, RunMessage
 from chargehand.decisions.preemption import MOST_TIMES
+from chargehand.decisions.ready_queue import AGEING
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptPreempted,

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from chargehand import worker
 from chargehand.decisions.run_results import StepLog, StepRecord
-from chargehand.engines.attempt_events import outcome_of
-from chargehand.engines.base import Ending, Job, Lost
+from chargehand.engines.base import Ending, Job, Lost, outcome_of
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
 from chargehand.engines.child_processes import Children, importable
 from chargehand.engines.child_protocol import EndedFrame

@@ -13,7 +13,7 @@ from chargehand.facts.board import Match, Note, NoteOrder, NotePosted, NoteQuery
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.journal.open_journal import open_journal
-from chargehand.journal.sqlite_transaction import MANY_NOTES
+from chargehand.journal.sqlite_writer import MANY_NOTES
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUESTIONS = [

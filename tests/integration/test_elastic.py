@@ -12,8 +12,7 @@ import pytest
 import chargehand as ch
 from chargehand.crews.crew import Crew
 from chargehand.crews.toml_crews import toml_crew
-from chargehand.decisions.dispatch import Place
-from chargehand.decisions.worker_slots import SlotState
+from chargehand.decisions.dispatch import Place, SlotState
 from chargehand.errors import RosterMismatch, RunInterrupted, UsageError
 from chargehand.testing import FakeClock, run_virtual
 from tests.integration.children_at_work import HeldPipe

@@ -12,8 +12,7 @@ from msgspec import Raw
 
 import chargehand as ch
 from chargehand.cli import main
-from chargehand.engines.attempt_events import outcome_of
-from chargehand.engines.base import Job, Lost, Parking
+from chargehand.engines.base import Job, Lost, Parking, outcome_of
 from chargehand.engines.brief import AskedPerson, Brief
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import LONGEST

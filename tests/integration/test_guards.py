@@ -19,11 +19,11 @@ from chargehand.facts.outcome import Failed
 from chargehand.facts.plan import Task
 from chargehand.journal.base import GENESIS
 from chargehand.journal.hash_chain import chain_hash, draft, header, header_start
-from chargehand.journal.head_mark import HeadMark, Mark
+from chargehand.journal.head_mark import KEPT_COMMITS, HeadMark, Mark
+from chargehand.journal.leases import HeadRow
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.sqlite_reader import EventSource, EventWalk
-from chargehand.journal.sqlite_transaction import KEPT_COMMITS, HeadRow
 from chargehand.runtime import loop as rounds
 from chargehand.testing import START_AT, FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.background_loop import run_in_background
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
 from chargehand.models.base import ModelRequest, ToolCall, ToolOutput
 from chargehand.roles.crew_data_catalog import reach_of, seen_by_planner
 from chargehand.roles.roster import Roster
+from chargehand.sync_async_bridge import run_in_background
 from chargehand.tools.base import Tool, ToolContext
 from chargehand.tools.files import files
 from chargehand.tools.mcp import McpServer, Restarts, ServerTimeouts, mcp_server

@@ -14,7 +14,6 @@ import apsw
 import pytest
 
 import chargehand as ch
-from chargehand.background_loop import run_in_background
 from chargehand.errors import (
     JournalBusy,
     JournalFull,
@@ -27,7 +26,7 @@ from chargehand.errors import (
 from chargehand.facts.outcome import Parked
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.sqlite import SqliteJournal
-from chargehand.journal.sqlite_transaction import Transaction
+from chargehand.journal.sqlite_writer import Transaction
 from chargehand.past_runs import fold
 from chargehand.patterns.pool import (
     CoordinatorAgent,
@@ -37,7 +36,8 @@ from chargehand.patterns.pool import (
     supervisor_worker_workflow,
 )
 from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
-from chargehand.patterns.pool.worker_attempt import PoolAttempt
+from chargehand.patterns.pool.worker_agent import PoolAttempt
+from chargehand.sync_async_bridge import run_in_background
 
 Task = dict[str, Any]
 
@@ -846,7 +846,7 @@ async def test_what_was_held_back_is_written_once_however_often_the_journal_refu
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """First there is no room, then the file is locked before anything is decided."""
-    monkeypatch.setattr("chargehand.patterns.pool.worker_attempt.RETRY_WRITE", timedelta(0))
+    monkeypatch.setattr("chargehand.patterns.pool.worker_agent.RETRY_WRITE", timedelta(0))
     written: list[str] = []
     tries = iter([JournalFull("no room"), JournalBusy("locked"), None])
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.background_loop import run_in_background
 from chargehand.errors import ChargehandError, TaskTaken, UnknownKeyword, UsageError
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.models.base import ModelRequest, ToolCall
@@ -24,7 +23,8 @@ from chargehand.patterns.pool import (
     WorkerAgent,
     supervisor_worker_workflow,
 )
-from chargehand.patterns.pool.worker_attempt import Execution
+from chargehand.patterns.pool.worker_agent import Execution
+from chargehand.sync_async_bridge import run_in_background
 
 Insight = dict[str, Any]
 

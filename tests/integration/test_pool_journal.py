@@ -11,7 +11,7 @@ from chargehand.errors import JournalFull, NotJSON
 from chargehand.facts.events import Event
 from chargehand.journal.base import Tail
 from chargehand.journal.sqlite import SqliteJournal
-from chargehand.journal.sqlite_transaction import Transaction
+from chargehand.journal.sqlite_writer import Transaction
 from tests.integration.sqlite_at_hand import notes, texts_of
 
 

@@ -19,7 +19,7 @@ from chargehand.patterns.pool import (
     WorkerAgent,
     supervisor_worker_workflow,
 )
-from chargehand.patterns.pool.task_assignment import AT_ONCE, by_rule, capacities_of, share_out
+from chargehand.patterns.pool.supervisor_agent import AT_ONCE, by_rule, capacities_of, share_out
 
 
 def said(*tasks: str) -> str:

@@ -14,10 +14,10 @@ import pytest
 from benchmarks import pool as benchmark
 
 import chargehand as ch
-from chargehand.background_loop import run_in_background
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.past_runs import fold
 from chargehand.patterns.pool import SharedMemoryPool, SupervisorAgent, WorkerAgent
+from chargehand.sync_async_bridge import run_in_background
 
 AT_WORK = Path(__file__).with_name("pool_at_work.py")
 PROCESSES, THREADS = 4, 8

@@ -14,7 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
-from chargehand import reused_threads
+from chargehand import sync_async_bridge
 from chargehand.engines import local_engine as local
 from chargehand.engines.base import Job
 from chargehand.engines.brief import Brief
@@ -118,7 +118,7 @@ def test_j12_a_function_that_found_no_thread_runs_once_when_there_is_one(
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", refuse_first)
-        monkeypatch.setattr(reused_threads, "_idle", deque())  # none is left over from before
+        monkeypatch.setattr(sync_async_bridge, "_idle", deque())  # none is left over from before
         task = Task(id="t", description="Work in a thread", worker="w")
         brief = Brief("run", task, 1, "w", {}, None)
         began = asyncio.get_running_loop().time()

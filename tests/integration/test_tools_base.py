@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field
 
 from chargehand.errors import JournalFull, ModelBusy, ToolError, UsageError
 from chargehand.facts.value import Value
-from chargehand.reused_threads import MOST_IDLE
+from chargehand.sync_async_bridge import MOST_IDLE
 from chargehand.tools.base import Tool, ToolContext, tool
 from chargehand.tools.redaction import Redactor
 from chargehand.tools.tool_output import ToolResult

@@ -14,7 +14,6 @@ import aiohttp
 import msgspec
 from msgspec import Raw, Struct
 
-from chargehand.background_loop import wait_in_background
 from chargehand.client.event_follower import EventFollower, StreamFrame, frames_in
 from chargehand.client.replies import (
     UNREADABLE,
@@ -44,6 +43,7 @@ from chargehand.facts.sizes import shown_size
 from chargehand.presentation.display_text import one_line
 from chargehand.regular_file import refuse_special_file
 from chargehand.roles.json_reply_check import typed
+from chargehand.sync_async_bridge import wait_in_background
 
 T = TypeVar("T")
 #: seconds without data after which a connection counts as lost; the server sends something every 15

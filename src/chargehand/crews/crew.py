@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from chargehand.decisions.dispatch import Balance
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.rate_limiter import Rates
-from chargehand.decisions.worker_slots import Balance
 from chargehand.errors import UsageError
 from chargehand.facts.failure_policy import OnFailure
 from chargehand.facts.limits import Limits

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from chargehand.decisions.worker_slots import Balance
+from chargehand.decisions.dispatch import Balance
 from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
 from chargehand.facts.sizes import size_of

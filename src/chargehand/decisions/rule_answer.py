@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from chargehand.decisions.deadlines import OUT_OF_TIME
-from chargehand.decisions.group_conversation import last_said, without_token
+from chargehand.decisions.group_conversation import EVERYONE, SpokenTurn
 from chargehand.decisions.quorum import plain
 from chargehand.decisions.system_tasks import (
     ANSWER,
@@ -62,9 +62,10 @@ def compose(
     output: Any = next(iter(done.values()), None) if len(last) == 1 else done or None
     if not done and (loose := loose_in(nodes)):  # the best results so far, rather than nothing
         output = done = {id_: outputs(id_) for id_ in loose}
-    if (said := last_said(nodes)) is not None:
-        output = without_token(nodes[said].task, outputs(said))
-        done = {said: output}
+    if (last_turn := _last_turn(nodes)) is not None:
+        id_, turn = last_turn
+        output = _without_token(turn, outputs(id_))
+        done = {id_: output}
     candidates: tuple[Candidate, ...] = ()
     if strategy is Strategy.SELECT and len(done) > 1:
         candidates = _lined_up({id_: done[id_] for id_ in loose_in(nodes)}, instruction)
@@ -81,6 +82,26 @@ def compose(
         gaps=gaps_in(nodes, strategy),
         confidence=share_done(nodes, differing),
     )
+
+
+def _last_turn(nodes: Mapping[str, TaskNode]) -> tuple[str, SpokenTurn] | None:
+    """The newest message to everyone in a group conversation: its task and its turn; None in any other run.
+
+    Later turns that failed change nothing. None also if the newest done task is a manager's answer or a
+    reply to only one member.
+    """
+    for id_ in reversed(list(nodes)):
+        node = nodes[id_]
+        if _is_usable(node):
+            is_to_all = node.task.args.get("reply_to") == EVERYONE
+            turn = SpokenTurn.of(node.task) if is_to_all else None
+            return None if turn is None else (id_, turn)
+    return None
+
+
+def _without_token(turn: SpokenTurn, said: Any) -> Any:
+    """The message of a turn, without the text that ends the conversation."""
+    return said.replace(turn.token, "").strip() if isinstance(said, str) and turn.token else said
 
 
 def loose_in(nodes: Mapping[str, TaskNode]) -> list[str]:

@@ -8,12 +8,11 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.dispatch import Dispatch
+from chargehand.decisions.dispatch import TO_JOIN, TO_TAKE, Dispatch
 from chargehand.decisions.display_names import state_words
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import ITEMS, is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState, items_of
-from chargehand.decisions.worker_slots import TO_JOIN, TO_TAKE
 from chargehand.facts.events import Approach
 from chargehand.facts.plan import Task
 

@@ -58,7 +58,7 @@ from chargehand.facts.plan import ITEM, Task, item_of
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.fork_guard import refuse_copy
 from chargehand.journal.base import Journal
-from chargehand.reused_threads import in_thread
+from chargehand.sync_async_bridge import in_thread
 
 T = TypeVar("T")
 

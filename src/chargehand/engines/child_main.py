@@ -25,8 +25,7 @@ from msgspec.structs import replace
 
 from chargehand import errors
 from chargehand.decisions.run_results import StepRecord
-from chargehand.engines.attempt_events import outcome_of
-from chargehand.engines.base import Ending, Job, Lost, Parking
+from chargehand.engines.base import Ending, Job, Lost, Parking, outcome_of
 from chargehand.engines.brief import AttemptHost, Brief, Fenced, SharedBoard
 from chargehand.engines.child_board import ChildBoard
 from chargehand.engines.child_protocol import (

@@ -14,7 +14,7 @@ from chargehand.engines.base import Ending, Job, Reports
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed, broken
-from chargehand.reused_threads import start_call
+from chargehand.sync_async_bridge import start_call
 
 #: seconds that an attempt has for tidying up when its time is over
 GRACE = 0.5

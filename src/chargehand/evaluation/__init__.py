@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from chargehand.background_loop import wait_in_background
 from chargehand.evaluation.case_runs import CaseResult, run_cases
 from chargehand.evaluation.figures import (
     Comparison,
@@ -17,6 +16,7 @@ from chargehand.evaluation.html_report import html_of
 from chargehand.evaluation.intervals import Interval
 from chargehand.evaluation.plan_scores import PlanScore, PlanTask, score
 from chargehand.evaluation.suite_file import Case, CrewEntry, Suite, load_suite
+from chargehand.sync_async_bridge import wait_in_background
 
 __all__ = [
     "Case",

@@ -29,10 +29,10 @@ from chargehand.models.base import Model
 from chargehand.models.open_model import open_model
 from chargehand.models.prices import price_of
 from chargehand.result import RunResult
-from chargehand.reused_threads import in_thread
 from chargehand.roles.shared_resources import ModelChoice
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor_factory import supervisor_of
+from chargehand.sync_async_bridge import in_thread
 
 TOOL_STEP = "tool "
 #: prefix of models whose replies are in a file

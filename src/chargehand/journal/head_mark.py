@@ -17,6 +17,8 @@ from chargehand.regular_file import kind_of
 
 #: seconds between a commit and the mark that names it, at most
 INTERVAL = 0.5
+#: commits whose hashes stay: far more than can be made between two marks
+KEPT_COMMITS = 10_000
 
 
 class Mark(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Which process leads what: nodes, their leases, and how a dead one is told from a silent one."""
+"""Which process leads what: heads of streams, nodes, their leases, and how a dead node is told from a silent one."""
 
 import contextlib
 import glob
@@ -10,22 +10,25 @@ import sys
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import apsw
+from msgspec import Struct
 
 from chargehand.errors import NotLeading, UnknownRun
-from chargehand.journal.base import BEATS, FORGOTTEN, Process
+from chargehand.facts.events import RunFinished
+from chargehand.journal.base import BEATS, FORGOTTEN, GENESIS, Head, Process, StoredRow
+from chargehand.journal.hash_chain import instant, seal
 from chargehand.journal.local_stream_owners import (
     StreamOwner,
     StreamOwners,
     refuse_second_owner,
 )
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.sqlite_transaction import HeadRow, Transaction
+from chargehand.journal.sqlite_errors import damaged
 
 if sys.platform != "win32":
     import fcntl
@@ -33,6 +36,7 @@ if sys.platform != "win32":
 
 #: of a journal that somebody has served: format 1 with the table `serving`
 SERVED_FORMAT = 2
+_ENDING = RunFinished.__name__
 
 
 def steady() -> int:
@@ -123,6 +127,68 @@ class NodeFile:
             self._handle = None
 
 
+class HeadRow(Struct):
+    """A row of `streams`, in the order of its columns."""
+
+    name: str
+    id: int
+    seq: int = 0
+    hash: bytes = GENESIS
+    epoch: int = 0
+    owner: str = ""
+    ended: int = 0
+    began_at: int | None = None
+    changed_at: int | None = None
+    forgotten: int = 0
+
+    def told(self) -> Head:
+        """The head as callers see it."""
+        return Head(
+            stream=self.name,
+            seq=self.seq,
+            epoch=self.epoch,
+            owner=self.owner,
+            is_ended=bool(self.ended),
+            began_at=None if self.began_at is None else instant(self.began_at),
+            changed_at=None if self.changed_at is None else instant(self.changed_at),
+            is_forgotten=bool(self.forgotten),
+        )
+
+    def restart(self) -> None:
+        """Make it the head of a stream that retention deleted and that is kept again from its first event."""
+        self.seq, self.hash, self.ended, self.began_at, self.forgotten = 0, GENESIS, 0, None, 0
+
+
+def advance(head: HeadRow, rows: Sequence[StoredRow]) -> None:
+    """Bring a head up to date with rows that were added to its stream."""
+    last = rows[-1]
+    head.began_at = rows[0].at if head.began_at is None else head.began_at
+    head.seq, head.hash, head.changed_at = last.seq, last.hash, last.at
+    head.epoch = max(head.epoch, last.epoch)
+    if any(row.kind == _ENDING for row in rows):
+        head.ended, head.owner = 1, ""
+
+
+def head_of(row: Sequence[object], path: Path) -> HeadRow:
+    """The head in this row, if its seal is whole."""
+    *fields, kept = row
+    if seal(*fields) != kept:
+        raise damaged(path, f"the head of stream {fields[0]!r} was changed")
+    return HeadRow(*fields)  # type: ignore[arg-type]  # what was sealed had the right types
+
+
+def check_leads(head: HeadRow | None, node: str, stream: str, epoch: int) -> None:
+    """Raise `NotLeading` unless this node leads the stream of this head in this epoch."""
+    if head is None:
+        raise NotLeading(f"run {stream!r} is led by nobody; lead it before appending to it")
+    if head.epoch != epoch or head.owner != node:
+        holder = f"node {head.owner}" if head.owner else "nobody"
+        raise NotLeading(
+            f"run {stream!r} is led by {holder} in epoch {head.epoch}, and no longer in epoch "
+            f"{epoch}; stop working on it here, or lead it again"
+        )
+
+
 class HeadChanges(Protocol):
     """What a transaction of any journal lets a node do with the heads of streams."""
 
@@ -135,6 +201,13 @@ class HeadChanges(Protocol):
     def once_committed(self, callback: Callable[[], None]) -> None: ...
 
     def unless_committed(self, callback: Callable[[], None]) -> None: ...
+
+
+class SqliteChanges(HeadChanges, Protocol):
+    """The same of a journal in a file, where a node also reads and writes its own tables."""
+
+    @property
+    def connection(self) -> apsw.Connection: ...
 
 
 Sheet = TypeVar("Sheet", bound=HeadChanges)
@@ -242,7 +315,7 @@ def led_elsewhere(stream: str, owner: str, process: str, seconds: float) -> NotL
     )
 
 
-class SqliteNode(JournalNode[Transaction]):
+class SqliteNode(JournalNode[SqliteChanges]):
     """A node whose row has an expiry on the steady clock of this machine, and a locked file beside the journal."""
 
     def __init__(self, database: Path, lease: timedelta) -> None:
@@ -255,7 +328,7 @@ class SqliteNode(JournalNode[Transaction]):
         """A renewal is being tried; if it fails, the next try has to wait like any other."""
         self._tried = steady()
 
-    def _put(self, sheet: Transaction, now: int) -> None:
+    def _put(self, sheet: SqliteChanges, now: int) -> None:
         if self._renewed is None:
             self._file.hold()
             self._clear_away(sheet)
@@ -263,18 +336,18 @@ class SqliteNode(JournalNode[Transaction]):
         row = (self.id, self._boot, expires, os.getpid(), socket.gethostname())
         sheet.connection.execute(SQL["put_node"], row)
 
-    def is_alive(self, sheet: Transaction, node: str) -> bool:
+    def is_alive(self, sheet: SqliteChanges, node: str) -> bool:
         """Whether this node may still be at work."""
         return node == self.id or self._living(sheet, node) is not None
 
-    def abandoned(self, sheet: Transaction) -> list[str]:
+    def abandoned(self, sheet: SqliteChanges) -> list[str]:
         """Streams whose leader has not released them and is not alive any more."""
         rows = sheet.connection.execute(SQL["led_streams"]).fetchall()
         owners = {str(stream): str(owner) for stream, owner in rows}
         alive = {owner: self.is_alive(sheet, owner) for owner in set(owners.values())}
         return [stream for stream, owner in owners.items() if not alive[owner]]
 
-    def serve(self, sheet: Transaction, offer: str) -> None:
+    def serve(self, sheet: SqliteChanges, offer: str) -> None:
         """Publish what this process serves. The first to do so in a journal brings it to format 2."""
         execute = sheet.connection.execute
         if sheet.connection.pragma("user_version") < SERVED_FORMAT:
@@ -285,7 +358,7 @@ class SqliteNode(JournalNode[Transaction]):
         sheet.once_committed(_nothing_more)
         self.stay(sheet)
 
-    def withdraw(self, sheet: Transaction) -> None:
+    def withdraw(self, sheet: SqliteChanges) -> None:
         """Serve no longer."""
         if sheet.connection.pragma("user_version") >= SERVED_FORMAT:
             sheet.connection.execute(SQL["drop_offer"], (self.id,))
@@ -306,7 +379,7 @@ class SqliteNode(JournalNode[Transaction]):
             for node, expires, pid, host in rows
         ]
 
-    def _living(self, sheet: Transaction, node: str) -> tuple[int, int, str] | None:
+    def _living(self, sheet: SqliteChanges, node: str) -> tuple[int, int, str] | None:
         """Microseconds that its lease lasts, its process and host; None if it is surely gone."""
         row = sheet.connection.execute(SQL["node"], (node,)).fetchone()
         if row is None:
@@ -322,12 +395,12 @@ class SqliteNode(JournalNode[Transaction]):
             return None
         return left, pid, host
 
-    def _refuse_living(self, sheet: Transaction, stream: str, owner: str) -> None:
+    def _refuse_living(self, sheet: SqliteChanges, stream: str, owner: str) -> None:
         if (living := self._living(sheet, owner)) is not None:
             left, pid, host = living
             raise led_elsewhere(stream, owner, f"process {pid} on {host}", left / 1e6)
 
-    def _clear_away(self, sheet: Transaction) -> None:
+    def _clear_away(self, sheet: SqliteChanges) -> None:
         """Remove what nodes left behind that died while they led nothing anybody wants."""
         start = f"{self._database.name}-node-"
         for path in self._database.parent.glob(f"{glob.escape(start)}n-*"):

@@ -54,8 +54,9 @@ from chargehand.journal.base import (
 )
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import draft, payload_digest
+from chargehand.journal.leases import HeadRow, check_leads
 from chargehand.journal.local_stream_owners import StreamOwner
-from chargehand.journal.postgres_connection import PostgresServer, refuse_text
+from chargehand.journal.postgres_connection import POSTGRES, PostgresServer, refuse_text
 from chargehand.journal.postgres_lease_renewal import LeaseRenewal
 from chargehand.journal.postgres_reader import (
     BoardReader,
@@ -64,16 +65,16 @@ from chargehand.journal.postgres_reader import (
     unread_mail,
 )
 from chargehand.journal.postgres_run_deletion import PostgresStorage, clear_deleted
-from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
 from chargehand.journal.postgres_writer import (
     POLL,
+    Needs,
     PostgresNode,
+    PostgresTransaction,
     PostgresWriter,
     Work,
     WriteRequest,
 )
 from chargehand.journal.sqlite_reader import ChainCheck
-from chargehand.journal.sqlite_transaction import HeadRow, check_leads
 from chargehand.journal.stream_copy_rows import (
     check_chain,
     keys_to_add,

@@ -20,13 +20,15 @@ from chargehand.errors import (
     UsageError,
 )
 from chargehand.journal.postgres_address import place_of, refuse_bad_port
-from chargehand.journal.postgres_transaction import POSTGRES
+from chargehand.journal.sql_queries import load
 
 if TYPE_CHECKING:
     from asyncpg import Connection
 
 T = TypeVar("T")
 
+#: the queries of `postgres.sql`, by name
+POSTGRES = load("postgres.sql")
 #: version of the tables
 FORMAT = 2
 #: the first server version that has all we use; older ones get no more fixes from their makers

@@ -5,8 +5,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from chargehand.journal.leases import steady
-from chargehand.journal.postgres_connection import PostgresServer
-from chargehand.journal.postgres_transaction import POSTGRES
+from chargehand.journal.postgres_connection import POSTGRES, PostgresServer
 from chargehand.journal.postgres_writer import PostgresNode
 
 if TYPE_CHECKING:

@@ -25,11 +25,12 @@ from chargehand.facts.board import (
 )
 from chargehand.facts.events import decode
 from chargehand.journal.base import FORGOTTEN, GENESIS, Entry, Head, Mail
-from chargehand.journal.postgres_transaction import POSTGRES, decode_guard
+from chargehand.journal.leases import HeadRow
+from chargehand.journal.postgres_connection import POSTGRES
+from chargehand.journal.postgres_writer import decode_guard
 from chargehand.journal.sqlite_boards import facet_number
 from chargehand.journal.sqlite_errors import damaged
 from chargehand.journal.sqlite_reader import ChainCheck
-from chargehand.journal.sqlite_transaction import HeadRow
 
 if TYPE_CHECKING:
     from asyncpg import Connection

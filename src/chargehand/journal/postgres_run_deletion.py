@@ -8,9 +8,10 @@ from chargehand.errors import JournalBusy, JournalDamaged, JournalVersion
 from chargehand.facts.board import BOARD, board_of_run, stream_of
 from chargehand.facts.events import RunRequested, decode
 from chargehand.journal.base import BLOB_GRACE, UNNAMED_GRACE
-from chargehand.journal.postgres_transaction import POSTGRES, Needs, PostgresTransaction
+from chargehand.journal.leases import HeadRow
+from chargehand.journal.postgres_connection import POSTGRES
+from chargehand.journal.postgres_writer import Needs, PostgresTransaction
 from chargehand.journal.sqlite_run_deletion import PIECE, ROW
-from chargehand.journal.sqlite_transaction import HeadRow
 
 if TYPE_CHECKING:
     from asyncpg import Connection

@@ -49,8 +49,7 @@ from chargehand.journal.sqlite_reader import (
 )
 from chargehand.journal.sqlite_run_deletion import SqliteStorage
 from chargehand.journal.sqlite_stream_copy import SqliteStreams
-from chargehand.journal.sqlite_transaction import Append, Transaction
-from chargehand.journal.sqlite_writer import Writer
+from chargehand.journal.sqlite_writer import Append, Transaction, Writer
 from chargehand.journal.storage_check import real_path
 
 log = logging.getLogger("chargehand.journal")

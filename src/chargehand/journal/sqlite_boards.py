@@ -44,16 +44,11 @@ from chargehand.facts.board import (
 from chargehand.facts.events import Event
 from chargehand.journal.base import FORGOTTEN, GENESIS, Key, StoredRow
 from chargehand.journal.hash_chain import draft, entry_hash, seal
+from chargehand.journal.leases import HeadRow, head_of
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import damaged
 from chargehand.journal.sqlite_reader import EventSource, EventWalk, Reader
-from chargehand.journal.sqlite_transaction import (
-    MANY_NOTES,
-    HeadRow,
-    Transaction,
-    head_of,
-)
-from chargehand.journal.sqlite_writer import Writer
+from chargehand.journal.sqlite_writer import MANY_NOTES, Transaction, Writer
 
 #: notes that are rather all looked at than walked through in order until enough are found. With a
 #: million notes, the rarest facet above it fills a hundred within 20,000 probes

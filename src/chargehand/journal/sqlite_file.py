@@ -15,11 +15,10 @@ import apsw
 from chargehand.errors import JournalDamaged, JournalError, JournalUnfit, JournalVersion
 from chargehand.journal.base import GENESIS
 from chargehand.journal.hash_chain import seal
-from chargehand.journal.head_mark import HeadMark, Mark, accept_words
-from chargehand.journal.leases import SERVED_FORMAT
+from chargehand.journal.head_mark import KEPT_COMMITS, HeadMark, Mark, accept_words
+from chargehand.journal.leases import SERVED_FORMAT, head_of
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
-from chargehand.journal.sqlite_transaction import KEPT_COMMITS, head_of
 from chargehand.journal.storage_check import (
     check_sqlite,
     prepare,

@@ -14,9 +14,9 @@ from chargehand.facts.events import decode
 from chargehand.journal.base import FORGOTTEN, GENESIS, Entry, Head, Mail
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import entry_hash, payload_digest, seal
+from chargehand.journal.leases import HeadRow, head_of
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_errors import NONSENSE, damaged, refusal, short
-from chargehand.journal.sqlite_transaction import HeadRow, head_of
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from chargehand.facts.board import BOARD, board_of_run, decode_board, stream_of
 from chargehand.facts.events import RunRequested, decode
 from chargehand.journal.base import BLOB_GRACE, UNNAMED_GRACE
 from chargehand.journal.blob_store import FileBlobs
+from chargehand.journal.leases import HeadRow
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import all_rows, facet_number
 from chargehand.journal.sqlite_reader import EventSource, Reader
-from chargehand.journal.sqlite_transaction import HeadRow, Transaction
-from chargehand.journal.sqlite_writer import Writer
+from chargehand.journal.sqlite_writer import Transaction, Writer
 
 #: events of deleted runs that one transaction clears away: a few milliseconds, in which no append is written
 PIECE = 200

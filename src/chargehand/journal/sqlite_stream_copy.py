@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from chargehand.facts.board import BOARD, decode_board
 from chargehand.journal.base import Key, StoredKey, StoredRow, StreamCopy, led_by
 from chargehand.journal.hash_chain import seal
+from chargehand.journal.leases import HeadRow
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
 from chargehand.journal.sqlite_errors import damaged
 from chargehand.journal.sqlite_reader import EventSource, EventWalk, Reader
 from chargehand.journal.sqlite_run_deletion import revive
-from chargehand.journal.sqlite_transaction import HeadRow, Transaction
-from chargehand.journal.sqlite_writer import Writer
+from chargehand.journal.sqlite_writer import Transaction, Writer
 from chargehand.journal.stream_copy_rows import (
     check_chain,
     keys_to_add,

@@ -13,10 +13,10 @@ from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.plan import Reach
-from chargehand.reused_threads import in_thread
 from chargehand.roles.data_fences import fenced
 from chargehand.roles.roster import Member, Roster
 from chargehand.roles.run_so_far import remembered
+from chargehand.sync_async_bridge import in_thread
 from chargehand.tools.base import Tool
 from chargehand.tools.data_catalog import (
     FileEntry,

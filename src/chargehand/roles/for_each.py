@@ -13,11 +13,11 @@ from chargehand.facts.events import ItemsListed
 from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
 from chargehand.facts.plan import FILES, Task, item_id
 from chargehand.facts.value import MOST_BYTES, Value, canonical, part_of
-from chargehand.reused_threads import in_thread
 from chargehand.roles.json_reply_check import objection_to
 from chargehand.roles.roster import Member
 from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext
+from chargehand.sync_async_bridge import in_thread
 from chargehand.tools.base import Tool
 from chargehand.tools.data_catalog import held_now, lists_files
 from chargehand.tools.safe_open import matches

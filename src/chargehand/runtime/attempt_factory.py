@@ -21,8 +21,7 @@ from chargehand.decisions.system_tasks import (
 )
 from chargehand.decisions.taint_sources import sources_of
 from chargehand.decisions.task_graph import TaskNode, TaskState
-from chargehand.engines.attempt_events import outcome_in_thread, outcome_of
-from chargehand.engines.base import Ending, Job
+from chargehand.engines.base import Ending, Job, outcome_in_thread, outcome_of
 from chargehand.engines.brief import AttemptHost, Brief, PlanningHost
 from chargehand.engines.local_engine import Threads
 from chargehand.errors import InternalError, JournalError, UsageError

@@ -25,8 +25,7 @@ from chargehand.decisions.run_fork import takeover
 from chargehand.decisions.run_results import Takeover
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
-from chargehand.engines.attempt_events import NOT_ITS_TASK, JournalHost, end_of
-from chargehand.engines.base import Ending, Engine, Job
+from chargehand.engines.base import NOT_ITS_TASK, Ending, Engine, Job, JournalHost, end_of
 from chargehand.engines.brief import Brief, Drainable, Fenced, SharedBoard
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from chargehand.background_loop import run_in_background, wait_in_background
 from chargehand.clock import Clock
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.plan_edit_change import PlanEdit, plan_edit
@@ -73,6 +72,7 @@ from chargehand.runtime.command_inbox import (
 )
 from chargehand.supervisor.requests import NO_MODEL, RequestBuilder
 from chargehand.supervisor.shared_runtime import GRACE, Runtimes
+from chargehand.sync_async_bridge import run_in_background, wait_in_background
 
 if TYPE_CHECKING:
     from chargehand.roles.board import Board

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, Unpack
 import msgspec
 from msgspec.structs import replace
 
-from chargehand.background_loop import wait_in_background
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.circuit_breaker import BreakerPolicy
 from chargehand.decisions.dispatch import Balance, Place, Starts, WorkerLoad
@@ -65,6 +64,7 @@ from chargehand.supervisor.run_start import RunStart
 from chargehand.supervisor.shared_runtime import GRACE
 from chargehand.supervisor.standby import Standby
 from chargehand.supervisor.worker_membership import PoolOptions, WorkerPool
+from chargehand.sync_async_bridge import wait_in_background
 
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelSettings

@@ -29,7 +29,7 @@ from chargehand.facts.events import Effect
 from chargehand.facts.outcome import failed_by
 from chargehand.facts.value import canonical, digest_of
 from chargehand.models.base import ToolSpec
-from chargehand.reused_threads import in_thread
+from chargehand.sync_async_bridge import in_thread
 from chargehand.tools.data_catalog import Material
 from chargehand.tools.docstrings import read_docstring
 from chargehand.tools.redaction import NOTHING_SECRET, Redactor

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from chargehand.errors import ToolError
-from chargehand.reused_threads import in_thread
+from chargehand.sync_async_bridge import in_thread
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.document_text import read_document
 from chargehand.tools.html_text import decoded, read_page

@@ -14,7 +14,6 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langgraph.config import get_config, get_stream_writer
 from langgraph.types import interrupt
 
-from chargehand.background_loop import wait_in_background
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UnknownRun, UsageError, WorkerError
 from chargehand.facts.events import Event, RunStatus, encode
@@ -28,6 +27,7 @@ from chargehand.roles.data_fences import words_of
 from chargehand.supervisor import Run, Supervisor
 from chargehand.supervisor.nested_requests import outcome_from
 from chargehand.supervisor.requests import RunOptions, run_id
+from chargehand.sync_async_bridge import wait_in_background
 
 #: tag of the notes on a run's board that record which questions were put to the users of the graph
 TAG = "langgraph"

@@ -18,10 +18,9 @@ from chargehand.facts.outcome import Done, Outcome
 from chargehand.facts.plan import Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Blobs, load_value
-from chargehand.patterns.pool.leaderless_run import LeaderlessRun
-from chargehand.patterns.pool.plain_dicts import KEPT, has_failed
-from chargehand.patterns.pool.shared_memory import EVERYTHING, SharedMemoryPool
-from chargehand.patterns.pool.task_assignment import is_by_rule
+from chargehand.patterns.pool.leaderless_run import LeaderlessRun, has_failed
+from chargehand.patterns.pool.model_config import is_by_rule
+from chargehand.patterns.pool.shared_memory import EVERYTHING, KEPT, SharedMemoryPool
 from chargehand.roles.roster import Roster
 from chargehand.roles.shared_resources import Resources
 from chargehand.roles.system_task_context import PlanningContext

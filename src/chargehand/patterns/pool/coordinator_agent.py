@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from chargehand.background_loop import blocking
 from chargehand.decisions.coordination.conflicts import Conflict
 from chargehand.decisions.coordination.progress_counts import Load, Progress
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.board import NoteQuery, Segment
 from chargehand.facts.value import canonical, digest_of
+from chargehand.patterns.pool.leaderless_run import has_failed, tasks_in
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
-from chargehand.patterns.pool.plain_dicts import SETTLES, has_failed, tasks_in
-from chargehand.patterns.pool.shared_memory import EVERYTHING, SharedMemoryPool, pool_of
+from chargehand.patterns.pool.shared_memory import EVERYTHING, SETTLES, SharedMemoryPool, pool_of
 from chargehand.roles.coordinator import Coordinator
+from chargehand.sync_async_bridge import blocking
 
 
 class CoordinatorAgent:

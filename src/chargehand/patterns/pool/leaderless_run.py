@@ -1,21 +1,26 @@
-"""The state of one pool request, computed from its events, and the decisions that may change it.
+"""One pool request: its state, computed from its events, the decisions that may change it, its tasks as plain dicts.
 
 A pool request has no leader. Each process applies the events to the same `Schedule` as a leader would,
 and appends events inside a transaction of the journal, so no other process can interfere.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
+from reprlib import repr as repr_of
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chargehand.decisions.events_as_notes import told_of
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.errors import InternalError, TaskTaken, UsageError
+from chargehand.facts.board import Segment
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,
@@ -27,7 +32,8 @@ from chargehand.facts.events import (
     RetryHow,
     RetryPlanned,
 )
-from chargehand.facts.outcome import Done, ErrorClass, Failed
+from chargehand.facts.failure_policy import ABOUT_FAILURE
+from chargehand.facts.outcome import Done, ErrorClass, Failed, Question
 from chargehand.facts.scheduler_commands import (
     Command,
     OfferAttempt,
@@ -38,6 +44,21 @@ from chargehand.journal.base import Entry, Tail
 
 ENDINGS = (AttemptFinished, AttemptLost, AttemptPreempted, AttemptParked)
 GONE = "the process that had it has died, or was silent for too long"
+#: prefix of the ids of all pool requests
+REQUEST = "request_"
+#: importance of a failure
+ERROR = 0.9
+_STATUS = {
+    TaskState.WAITING: "waiting",
+    TaskState.READY: "pending",
+    TaskState.RUNNING: "running",
+    TaskState.RETRYING: "waiting",
+    TaskState.ASKING: "asking",
+    TaskState.DONE: "completed",
+    TaskState.FAILED: "failed",
+    TaskState.SKIPPED: "skipped",
+    TaskState.CANCELLED: "cancelled",
+}
 
 
 class Holder(Struct, frozen=True):
@@ -323,3 +344,86 @@ class LeaderlessRun:
             TaskState.RETRYING: "it can be taken once its provider may be called again",
         }.get(node.state, "delegate again what is still wanted")
         return UsageError(f"task {task!r} is {node.state.value}; {way_out}")
+
+
+def tasks_in(ledger: LeaderlessRun) -> Iterator[TaskNode]:
+    """The tasks of a request, in the order of its plan."""
+    return (node for id_, node in ledger.schedule.nodes.items() if not is_system_task(id_))
+
+
+def has_failed(node: TaskNode) -> bool:
+    """Whether a task failed for good, or failed and waits for a decision."""
+    question = node.question
+    is_open = question is not None and question.about == ABOUT_FAILURE
+    return node.state is TaskState.FAILED or (node.state is TaskState.ASKING and is_open)
+
+
+def assigned_to(node: TaskNode) -> str:
+    """The worker that does a task or is to do it; empty if any worker with its skill may take it."""
+    return node.worker if node.state is TaskState.RUNNING else node.task.worker
+
+
+def task_form(ledger: LeaderlessRun, node: TaskNode) -> dict[str, Any]:
+    """A task as a plain dict."""
+    requested = ledger.schedule.requested
+    priority = 0 if requested is None else requested.priority
+    return {
+        "task_id": node.task.id,
+        "request_id": ledger.request,
+        "description": node.task.description,
+        "assigned_to": assigned_to(node),
+        "skill": node.task.skill,
+        "status": "failed" if has_failed(node) else _STATUS[node.state],
+        "needs": [need.task for need in node.task.all_needs],
+        "priority": priority + node.task.priority,
+        "attempts": node.attempt - node.parks,
+    }
+
+
+def failure_form(ledger: LeaderlessRun, node: TaskNode) -> dict[str, Any]:
+    """A failed task, in the form of an insight."""
+    failure = node.cause or node.last_failure
+    at = node.since_at or ledger.schedule.last_at
+    error = "" if failure is None else str(failure)
+    return {
+        "agent_id": node.worker or node.task.worker,
+        "content": error,
+        "tags": ["error", "failed", ledger.request, node.worker or node.task.worker],
+        "segment": Segment.ERRORS.value,
+        "importance": ERROR,
+        "metadata": {
+            "task_id": node.task.id,
+            "request_id": ledger.request,
+            "worker": node.worker or node.task.worker,
+            "description": node.task.description,
+            "attempts": node.attempt - node.parks,
+            "error": error,
+            **({} if failure is None else told_of(failure)),
+        },
+        "timestamp": "" if at is None else at.isoformat(),
+    }
+
+
+def questions_in(ledger: LeaderlessRun) -> list[dict[str, Any]]:
+    """The open questions of workers about their tasks."""
+    return [
+        {"task_id": node.task.id, **question_form(node.question)}
+        for node in tasks_in(ledger)
+        if node.question is not None and not has_failed(node)
+    ]
+
+
+def question_form(question: Question) -> dict[str, Any]:
+    """A question as a plain dict."""
+    return {"id": question.id, "text": question.text, "choices": list(question.choices)}
+
+
+def named_in(task: object) -> tuple[str, str]:
+    """The ids of the request and the task in a task dict."""
+    if isinstance(task, Mapping):
+        request, name = task.get("request_id"), task.get("task_id")
+        if isinstance(request, str) and isinstance(name, str) and request and name:
+            return request, name
+    raise UsageError(
+        f"{repr_of(task)} is not a task of a pool; give one as delegate or get_assigned_tasks returned it"
+    )

@@ -1,6 +1,6 @@
 """The model and the model settings of a pool agent."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import cached_property
 from reprlib import repr as repr_of
 
@@ -26,7 +26,7 @@ ABILITIES = Abilities(tools=False, schema=False, images=False, files=False, is_r
 #: characters of the task that the mock model repeats
 LONGEST = 500
 
-#: providers with one model only
+#: providers with one model only, which is no real one
 _NAMELESS = ("offline", MOCK)
 HOTTEST = 2.0
 MOST_TOKENS = 10_000_000
@@ -157,6 +157,11 @@ def config_of(config: AgentConfig | None) -> AgentConfig:
             f"config={repr_of(config)} is not a config; write AgentConfig(llm_provider=…, model=…)"
         )
     return config
+
+
+def is_by_rule(models: Sequence[Model]) -> bool:
+    """Whether none of the models is a real one, so that a rule must do its work."""
+    return all(model.name in _NAMELESS for model in models)
 
 
 #: an alias that other frameworks use

@@ -4,36 +4,59 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from reprlib import repr as repr_of
-from typing import Any, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 from weakref import WeakSet
 
-from chargehand.background_loop import blocking
-from chargehand.background_loop import wait_in_background as wait
 from chargehand.clock import SystemClock
 from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration
-from chargehand.facts.board import LEADER, Note, NoteFilters, NoteOrder, NoteQuery, note_query
+from chargehand.facts.board import (
+    LEADER,
+    Block,
+    Note,
+    NoteFilters,
+    NoteOrder,
+    NoteQuery,
+    Segment,
+    note_query,
+)
 from chargehand.facts.events import AttemptFinished
-from chargehand.facts.outcome import Done
+from chargehand.facts.outcome import Done, ErrorClass, Failed
+from chargehand.facts.value import Value
 from chargehand.journal.base import Journal, store_value
 from chargehand.journal.open_journal import open_journal
 from chargehand.models.gateway import ModelGateway
 from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
-from chargehand.patterns.pool.leaderless_run import Decision, DecisionTime, LeaderlessRun
-from chargehand.patterns.pool.plain_dicts import InsightWriting, block_of, insight_of
+from chargehand.patterns.pool.leaderless_run import REQUEST, Decision, DecisionTime, LeaderlessRun
 from chargehand.patterns.pool.request_store import PoolRequests
-from chargehand.patterns.pool.worker_attempt import Execution
 from chargehand.roles.board import Board
+from chargehand.roles.data_fences import words_of
 from chargehand.roles.history_notes import ALL_RUNS
 from chargehand.supervisor import Supervisor
+from chargehand.sync_async_bridge import blocking
+from chargehand.sync_async_bridge import wait_in_background as wait
 
 #: a limit that never applies
 EVERYTHING = 2**31 - 1
+#: the keys of an insight that an agent writes
+_ASKED = ("agent_id", "content", "tags", "segment", "importance", "metadata", "timestamp")
+#: metadata key of a note: the time that its author gave
+SAID_AT = "said_at"
+#: metadata key of a note about a conflict: the id of the conflict
+SETTLES = "settles"
+#: metadata key of a note about a conflict: the task that is kept, or whose result is kept
+KEPT = "kept"
+
+
+class Closable(Protocol):
+    """The work of an agent in this process, which may be stopped."""
+
+    async def close(self) -> None: ...
 
 
 class SharedMemoryPool:
@@ -60,7 +83,7 @@ class SharedMemoryPool:
         self.clock = SystemClock()
         self.requests = PoolRequests(self.journal, self.clock, self._notices)
         #: executions in this process, which must stop before the journal is closed
-        self.executions: WeakSet[Execution] = WeakSet()
+        self.executions: WeakSet[Closable] = WeakSet()
         self.is_closed = False
         self.board = Board(self.journal, self.clock, name, author=LEADER, role=LEADER, run=ALL_RUNS)
 
@@ -211,7 +234,7 @@ class SharedMemoryPool:
 
     # implementation
 
-    async def _report(self, written: InsightWriting) -> str:
+    async def _report(self, written: "InsightWriting") -> str:
         """Record the reported outcome of a task; returns the insight's id, empty if its author is doing the task."""
         view = await self.requests.view(written.request)
         holder = view.holders.get(written.task)
@@ -244,3 +267,102 @@ def pool_of(pool: object) -> SharedMemoryPool:
     if not isinstance(pool, SharedMemoryPool):
         raise UsageError(f"pool={repr_of(pool)} is not a SharedMemoryPool")
     return pool
+
+
+def insight_of(note: Note) -> dict[str, Any]:
+    """A note as a plain dict."""
+    metadata = dict(note.metadata)
+    for own, known in (("request_id", "run"), ("task_id", "task")):
+        if known in metadata:
+            metadata.setdefault(own, metadata[known])
+    said_at = metadata.pop(SAID_AT, "")
+    return {
+        "id": note.id,
+        "agent_id": note.author,
+        "content": note.content,
+        "tags": list(note.tags),
+        "segment": str(note.segment),
+        "importance": note.importance,
+        "metadata": metadata,
+        "timestamp": said_at or note.at.isoformat(),
+    }
+
+
+def block_of(block: Block) -> dict[str, Any]:
+    """A version of a block as a plain dict."""
+    return {
+        "label": block.label,
+        "value": block.value,
+        "version": block.version,
+        "agent_id": block.author,
+        "timestamp": block.at.isoformat(),
+    }
+
+
+class InsightWriting:
+    """Validates an insight before anything is stored."""
+
+    def __init__(self, insight: object) -> None:
+        if not isinstance(insight, Mapping) or "content" not in insight:
+            raise UsageError("an insight is a dict with its content: {'content': …, 'tags': […]}")
+        unknown = sorted({str(name) for name in insight} - {*_ASKED})
+        if unknown:
+            raise UsageError(
+                f"an insight has no {', '.join(unknown)}; it has {', '.join(_ASKED)}: put the rest "
+                "into metadata"
+            )
+        self.author = checks.name(insight.get("agent_id") or "unknown", "agent_id")
+        self.content = insight["content"]
+        self.tags = checks.names(insight.get("tags") or (), "tags")
+        self.segment = checks.name(insight.get("segment") or Segment.NOTES, "segment")
+        self.importance = float(checks.amount(insight.get("importance", 0.5), "importance", most=1))
+        metadata = insight.get("metadata") or {}
+        checks.instance(metadata, "metadata", Mapping)
+        self.metadata = {checks.text(k, "metadata: a name"): v for k, v in metadata.items()}
+        if insight.get("timestamp"):
+            self.metadata[SAID_AT] = _moment(insight["timestamp"])
+
+    @property
+    def is_report(self) -> bool:
+        """Whether it may report the result or the failure of a task."""
+        return self.segment in (Segment.RESULTS, Segment.ERRORS)
+
+    @property
+    def request(self) -> str:
+        """The request that it refers to; empty if there is none."""
+        named = self.metadata.get("request_id")
+        known = [tag for tag in self.tags if tag.startswith(REQUEST)]
+        return named if isinstance(named, str) else next(iter(known), "")
+
+    @property
+    def task(self) -> str:
+        """The task that it reports on. Raises `UsageError` if there is none."""
+        named = self.metadata.get("task_id")
+        if not isinstance(named, str) or not named:
+            raise UsageError(
+                f"the insight reports on a task of request {self.request} without naming it; give "
+                "metadata={'task_id': …}, or a segment other than 'results' and 'errors'"
+            )
+        return named
+
+    @property
+    def outcome(self) -> Done | Failed:
+        """The outcome of the task that it reports."""
+        value = Value.of(self.content)
+        if self.segment == Segment.RESULTS:
+            return Done(value)
+        return Failed(kind=ErrorClass.LOGIC, message=words_of(self.content))
+
+
+def _moment(given: object) -> str:
+    """A timestamp in ISO 8601. Raises `UsageError` if it has no time zone."""
+    moment = given if isinstance(given, datetime) else None
+    if isinstance(given, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(given)
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(
+            f"timestamp={repr_of(given)} is not a moment; give a datetime with its time zone, or one "
+            "in ISO 8601: '2026-03-01T12:00:00+00:00'"
+        )
+    return moment.isoformat()

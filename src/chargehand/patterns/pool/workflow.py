@@ -9,7 +9,6 @@ from datetime import timedelta
 from reprlib import repr as repr_of
 from typing import Any
 
-from chargehand.background_loop import wait_in_background as wait
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
@@ -17,14 +16,13 @@ from chargehand.facts.argument_checks import Duration
 from chargehand.facts.outcome import ErrorClass
 from chargehand.facts.plan import Task
 from chargehand.patterns.pool.coordinator_agent import CoordinatorAgent
-from chargehand.patterns.pool.leaderless_run import LeaderlessRun
+from chargehand.patterns.pool.leaderless_run import LeaderlessRun, has_failed, questions_in
 from chargehand.patterns.pool.model_config import AgentConfig, config_of
-from chargehand.patterns.pool.plain_dicts import has_failed, questions_in
 from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
-from chargehand.patterns.pool.supervisor_agent import SupervisorAgent
-from chargehand.patterns.pool.task_assignment import checked_number
+from chargehand.patterns.pool.supervisor_agent import SupervisorAgent, checked_number
 from chargehand.patterns.pool.worker_agent import WorkerAgent
 from chargehand.roles.roster import Member
+from chargehand.sync_async_bridge import wait_in_background as wait
 
 log = logging.getLogger("chargehand.pool")
 

@@ -13,10 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from chargehand.background_loop import run_in_background, wait_in_background
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.events import Effect
-from chargehand.reused_threads import in_thread
+from chargehand.sync_async_bridge import in_thread, run_in_background, wait_in_background
 from chargehand.tools.base import LIMIT, Tool, ToolContext
 from chargehand.tools.data_catalog import FreshMaterial, Material, ResourceEntry
 from chargehand.tools.mcp.approved_tools import ApprovedTools, Definition, spellings

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.argument_checks import Duration, count, duration
-from chargehand.reused_threads import in_thread
+from chargehand.sync_async_bridge import in_thread
 from chargehand.tools.base import Tool, tool
 from chargehand.tools.sandbox.mounts import DATA, Backend, bubblewrap, own_walls, walls_for
 from chargehand.tools.sandbox.runner import (

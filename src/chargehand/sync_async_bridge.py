@@ -1,4 +1,8 @@
-"""Threads for plain functions: as many as are needed at once, kept a while for the next call."""
+"""Calls between plain and async code, both ways.
+
+Plain code that has no event loop, or cannot lend its own, calls async code on one daemon loop per process. Async
+code calls plain functions in threads: as many as are needed at once, kept a while for the next call.
+"""
 
 import asyncio
 import contextlib
@@ -6,17 +10,87 @@ import contextvars
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial, wraps
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+from chargehand.errors import UsageError
 from chargehand.fork_guard import end_copy
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Job: TypeAlias = Callable[[], None]
 
 #: threads kept for the next calls; starting one costs more than most plain tools do
 MOST_IDLE = 8
 
-Job: TypeAlias = Callable[[], None]
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_pid = 0
+
+
+# plain code calls async code
+
+
+def run_in_background(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+    """Run a coroutine on the background loop."""
+    return asyncio.run_coroutine_threadsafe(coroutine, background_loop())
+
+
+def wait_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the background loop and wait for what comes of it, in any other thread.
+
+    On that loop itself, where the workers of `run_sync` run, the wait would never end: `UsageError`.
+    """
+    if is_in_background():
+        coroutine.close()
+        raise UsageError(
+            "this call blocks, and it was made on the event loop that would have to do the work: in an "
+            "async worker, tool or hook of run_sync or of a pool; await the async method instead "
+            "(`await boss.run(…)`), put the supervisor on the roster, or make the worker a plain function"
+        )
+    return run_in_background(coroutine).result()
+
+
+def blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Make an async function a plain one that waits for its result: see `wait_in_background`."""
+
+    @wraps(function)
+    def waiting(*args: P.args, **kwargs: P.kwargs) -> T:
+        return wait_in_background(function(*args, **kwargs))
+
+    return waiting
+
+
+def read_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
+    """`wait_in_background` for a short look into a journal, which needs no particular loop."""
+    if not is_in_background():
+        return run_in_background(coroutine).result()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
+
+def is_in_background() -> bool:
+    """Whether this code runs on the background loop."""
+    try:
+        return asyncio.get_running_loop() is _loop
+    except RuntimeError:
+        return False
+
+
+def background_loop() -> asyncio.AbstractEventLoop:
+    """The loop of the daemon thread, started when first asked for, and anew in a forked child."""
+    global _loop, _pid  # one per process is the point
+    with _lock:
+        if _loop is None or _pid != os.getpid():
+            _loop, _pid = asyncio.new_event_loop(), os.getpid()
+            threading.Thread(target=_loop.run_forever, name="chargehand", daemon=True).start()
+        return _loop
+
+
+# async code calls plain functions
 
 
 async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
