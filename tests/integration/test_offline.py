@@ -875,3 +875,32 @@ def test_routing_is_told_beside_bm25(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert figures["recall, offline"] == 100
     assert figures["recall, BM25 over names and descriptions"] == 100
     assert figures["calls made as accepted"] == 0  # no argument is guessed
+
+
+SHOP = "day,item,qty\nmon,rye,40\nmon,roll,200\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "data", "question", "gap"),
+    [
+        ("b.xlsx", b"PK", "What is the highest qty?", "b.xlsx: spreadsheets cannot be read"),
+        ("b.csv", b'a,b\n1,"x\n', "What is the highest qty?", "b.csv: a cell in quotation marks"),
+        ("b.pdf", b"%PDF-1.4 bad", "How long is the warranty of the kettle?", "b.pdf"),
+        ("b.docx", b"PK\0", "How long is the warranty of the kettle?", "b.docx"),
+        # It names what it is about, and that could be read; pictures hold nothing that is looked for.
+        ("b.xlsx", b"PK", "What is the highest qty in the shop?", ""),
+        ("b.png", b"\x89PNG\0", "How long is the warranty of the kettle?", ""),
+    ],
+)
+async def test_a_file_that_could_not_be_read_is_a_gap(
+    file: str, data: bytes, question: str, gap: str, tmp_path: Path
+) -> None:
+    """What is in it might have changed the answer."""
+    (tmp_path / "shop.csv").write_text(SHOP)
+    (tmp_path / "kettle.md").write_text("# Kettle\n\nThe warranty of the kettle is two years.\n")
+    (tmp_path / file).write_bytes(data)
+    async with supervisor_for(Choice(files=[tmp_path], model="offline")) as boss:
+        result = await boss.run(question)
+    wanted = ("partial", [gap]) if gap else ("succeeded", [])
+    assert (result.status, [gap for each in result.gaps if gap in each.reason]) == wanted
+    assert len(result.gaps) == len(wanted[1]), result.gaps

@@ -470,7 +470,8 @@ async def test_no_row_and_no_value_of_a_csv_file_is_lost(
     ("file", "text", "why"),
     [
         ("t.csv", b'a,b\n1,"x\n3,4\n', "a cell in quotation marks does not end"),
-        ("t.csv", b"a,b\n1,caf\xe9\n", r"not UTF-8 text \(byte 9 is 0xe9\)"),
+        ("t.csv", b"a,b\n1,x\0y\n", "binary data"),
+        ("t.xlsx", b"PK", "spreadsheets cannot be read; save it as CSV"),
         ("t.csv", b"", "it is empty"),
         ("t.json", b'[{"a": 1}, {"a": 2},', r"cut off: it begins with \["),
         ("t.jsonl", b'{"a": 1}\n{"a":', "unexpected end of data"),
@@ -485,3 +486,29 @@ async def test_a_file_that_cannot_be_read_whole_is_refused(
     assert re.search(why, told["error"]), told
     assert str(tmp_path) not in told["error"]
     assert "chargehand-tables" not in told["error"]
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252"])
+async def test_csv_files_are_read_in_the_encodings_in_which_texts_are(
+    encoding: str, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_module, "_has_duckdb", lambda: engine == "duckdb")
+    (tmp_path / "t.csv").write_bytes("place,n\ncafé,1\n€ bar,2\n".encode(encoding))
+    describe_tables, query_tables = data(tmp_path)
+    assert describe_tables.holds is not None
+    (entry,) = describe_tables.holds().tables
+    assert (entry.columns[0], entry.sample) == (("place", "VARCHAR"), "café, 1")
+    rows = (await call(query_tables, sql="select place, n from t order by n"))["rows"]
+    assert rows == [["café", 1], ["€ bar", 2]]
+
+
+async def test_planners_are_told_of_tables_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    (tmp_path / "b.xlsx").write_bytes(b"PK")
+    describe_tables, _ = data(tmp_path)
+    assert describe_tables.holds is not None
+    before = describe_tables.holds()
+    await call(describe_tables)
+    for held in (before, describe_tables.holds()):
+        assert [(t.name, bool(t.error)) for t in held.tables] == [("a", False), ("b", True)]

@@ -410,7 +410,8 @@ def _table_in_words(table: TableEntry, *, has_samples: bool) -> str:
     more = ", …" if len(table.columns) > MOST_COLUMNS else ""
     rows = "" if table.rows is None else f"; {table.rows} rows"
     sample = f"; first: {_name(table.sample)}" if has_samples and table.sample else ""
-    inside = f"{columns}{more}{rows}{sample}".removeprefix("; ")
+    failed = f"; cannot be read: {_name(table.error)}" if table.error else ""
+    inside = f"{columns}{more}{rows}{sample}{failed}".removeprefix("; ")
     of = f" of {_name(table.path)}" if table.path else ""
     return f"{_name(table.name)}{of} ({inside})" if inside else f"{_name(table.name)}{of}"
 

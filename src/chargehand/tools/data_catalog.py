@@ -30,6 +30,8 @@ class TableEntry(Struct, frozen=True, gc=False):
     rows: int | None = None
     #: its first row, for workers that can query it
     sample: str = ""
+    #: why it cannot be queried, if that is known
+    error: str = ""
 
 
 class ResourceEntry(Struct, frozen=True, gc=False):

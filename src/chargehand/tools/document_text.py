@@ -1,12 +1,12 @@
 """Extracts the text of documents: plain text, Markdown, CSV, HTML and PDF."""
 
-import codecs
 import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
 from chargehand.errors import ToolError
 from chargehand.tools.html_text import read_page
+from chargehand.tools.table_process import OLD, encoding_by_mark
 
 if TYPE_CHECKING:
     from pypdf import PdfReader
@@ -16,14 +16,6 @@ MOST_BYTES = 20 * 1024 * 1024
 #: characters of extracted text; a small file can expand to a very large text
 MOST_TEXT = 8 * 1024 * 1024
 MOST_PAGES = 2_000
-
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, because its mark begins with that of UTF-16
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 
 
 def read_document(file: BinaryIO, path: str) -> str:
@@ -46,13 +38,12 @@ def _plain(data: bytes, path: str) -> str:
 
 
 def _decoded(data: bytes) -> str:
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            return data.decode(encoding, errors="replace")
+    if (encoding := encoding_by_mark(data)) is not None:
+        return data.decode(encoding, errors="replace")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return data.decode("cp1252", errors="replace")  # the most common encoding of old texts
+        return data.decode(OLD, errors="replace")  # the most common encoding of old texts
 
 
 def _html(data: bytes, path: str) -> str:

@@ -33,10 +33,14 @@ PEEKED = 16_384
 MOST_TOLD, LONGEST_SAMPLE = 2_000, 160
 #: answers that are cached until a file changes
 MOST_KEPT = 64
+#: named among the tables, so that nobody takes the others for all there are
+SHEETS = "spreadsheet"
+NO_SHEETS = "spreadsheets cannot be read; save it as CSV"
 _FORMS = {
     **dict.fromkeys(("csv", "tsv"), "csv"),
     **dict.fromkeys(("json", "jsonl", "ndjson"), "json"),
     "parquet": "parquet",
+    **dict.fromkeys(("xlsx", "xls", "ods"), SHEETS),
 }
 
 
@@ -101,6 +105,9 @@ class TableStore:
         tables = []
         for path, name in _names_of(found).items():
             told = self._told.get(name, {}) if is_loaded else {}
+            if "error" in told or _form_of(path) == SHEETS:
+                tables.append(TableEntry(name, (), path, error=told.get("error", NO_SHEETS)))
+                continue
             if "columns" in told:
                 first = told.get("first_rows") or [[]]
                 columns = tuple(told["columns"].items())
@@ -124,7 +131,7 @@ class TableStore:
         except ToolError:
             return TableEntry(name, (), path)
         is_whole = len(begin) < PEEKED
-        columns, rows = table_process.peek(begin.decode("utf-8-sig", "replace"), is_whole=is_whole)
+        columns, rows = table_process.peek(begin, is_whole=is_whole)
         sample = _sample(rows[0]) if rows else ""
         return TableEntry(name, columns, path, len(rows) if is_whole else None, sample)
 
@@ -250,6 +257,8 @@ class TableStore:
         for path in paths:
             name, copy = names[path], folder / f"{len(orders)}.{_form_of(path)}"
             try:
+                if _form_of(path) == SHEETS:
+                    raise ToolError(NO_SHEETS)  # noqa: TRY301 - reported like the other errors
                 if found[path].size > MOST_BYTES:
                     raise ToolError(f"it is larger than {MOST_BYTES // 2**20} MB")  # noqa: TRY301 - reported like the other errors
                 with self._root.open(path) as file, copy.open("wb") as out:

@@ -6,6 +6,7 @@ started by its path and imports nothing of chargehand, so it starts fast. If Duc
 SQLite holds the CSV files, with the same types and answers.
 """
 
+import codecs
 import contextlib
 import csv
 import itertools
@@ -49,7 +50,15 @@ _DAYS = ("%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d")
 _TIMES = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
 _AFFINITIES = {"BIGINT": "INTEGER", "DOUBLE": "REAL"}
 ONLY_CSV = "only CSV can be read here; install chargehand[data]"
-_EMPTY = "it is empty"
+UTF_8, OLD = "utf-8-sig", "cp1252"
+#: how files begin that name their encoding
+MARKS = (
+    (codecs.BOM_UTF8, UTF_8),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, because its mark begins with that of UTF-16
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 #: characters at the beginning of a CSV file from which its layout is told
 _BEGINNING = 262_144
 #: separates the cells of a file that has one column only
@@ -84,8 +93,6 @@ def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[s
 
 def _why(error: Exception, file: str) -> str:
     """Why a file cannot be loaded, without the path of its copy."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"it is not UTF-8 text (byte {error.start} is 0x{error.object[error.start]:02x})"
     if isinstance(error, csv.Error) and "unexpected end of data" in str(error):
         return "a cell in quotation marks does not end"
     return str(error).partition("\n")[0].replace(file, "…")
@@ -164,14 +171,13 @@ def _take_in_by_layout(connection: Any, create: str, file: str) -> None:
     import duckdb
 
     with _opened_csv(file) as lines:
-        layout = layout_of(lines.read(_BEGINNING), is_whole=not lines.read(1))
-    if not layout.names:
-        raise ValueError(_EMPTY)
+        layout = _usable(lines.read(_BEGINNING), is_whole=not lines.read(1))
     fixed = "delim = ?, skip = ?, names = ?, header = false, quote = '\"', escape = '\"', comment = '', null_padding = true, parallel = false"
-    with contextlib.suppress(duckdb.Error):
-        connection.execute(f"{create}(?, {fixed})", [file, *layout])
-        return
-    # Some rows are longer than the first, or DuckDB guessed the types wrong.
+    if encoding_of(file) == UTF_8:
+        with contextlib.suppress(duckdb.Error):
+            connection.execute(f"{create}(?, {fixed})", [file, *layout])
+            return
+    # DuckDB reads UTF-8 only, or some rows are longer than the first, or it guessed the types wrong.
     even, layout = f"{file}.even", _evened(file, layout, f"{file}.even")
     try:
         connection.execute(f"{create}(?, {fixed})", [even, *layout])
@@ -326,9 +332,7 @@ def _columns(connection: Any, sql: str) -> list[str]:
 
 def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
     with _opened_csv(file) as lines:
-        layout = layout_of(lines.read(_BEGINNING), is_whole=not lines.read(1))
-    if not layout.names:
-        raise ValueError(_EMPTY)
+        layout = _usable(lines.read(_BEGINNING), is_whole=not lines.read(1))
     rows = list(_rows_of(file, layout))
     width = max(map(len, rows), default=0)
     names = _names([*layout.names, *[""] * (width - len(layout.names))])
@@ -351,8 +355,9 @@ def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
 # The layout of CSV files, with and without DuckDB
 
 
-def peek(begin: str, *, is_whole: bool) -> "tuple[tuple[tuple[str, str], ...], list[list[str]]]":
+def peek(data: bytes, *, is_whole: bool) -> "tuple[tuple[tuple[str, str], ...], list[list[str]]]":
     """The columns of a CSV file with their types, guessed from its beginning, and the rows in that beginning."""
+    begin = _decoded(data)
     layout = layout_of(begin, is_whole=is_whole)
     lines = begin.splitlines(keepends=True)
     body = _read(lines if is_whole else lines[:-1], layout.mark, layout.skip)
@@ -361,6 +366,15 @@ def peek(begin: str, *, is_whole: bool) -> "tuple[tuple[tuple[str, str], ...], l
         for n, name in enumerate(layout.names)
     ]
     return tuple(columns), body
+
+
+def _usable(begin: str, *, is_whole: bool) -> Layout:
+    if "\0" in begin:
+        raise ValueError("it holds binary data")
+    layout = layout_of(begin, is_whole=is_whole)
+    if not layout.names:
+        raise ValueError("it is empty")
+    return layout
 
 
 def layout_of(begin: str, *, is_whole: bool) -> Layout:
@@ -411,7 +425,39 @@ def _is_data(first: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
 
 
 def _opened_csv(file: str) -> TextIO:
-    return open(file, encoding="utf-8-sig", newline="")  # noqa: PTH123 - pathlib is slow to import
+    # Only Windows-1252 is guessed, and only there are bytes without a character.
+    return open(file, encoding=encoding_of(file), errors="replace", newline="")  # noqa: PTH123 - pathlib is slow to import
+
+
+def encoding_of(file: str) -> str:
+    """The encoding that a text file names by its first bytes; else UTF-8 if all of it is, else Windows-1252."""
+    with open(file, "rb") as data:  # noqa: PTH123 - pathlib is slow to import
+        begin = data.read(_BEGINNING)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        if (encoding := encoding_by_mark(begin)) is not None:
+            return encoding
+        try:
+            while begin:
+                decoder.decode(begin)
+                begin = data.read(_BEGINNING)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return OLD
+    return UTF_8
+
+
+def _decoded(begin: bytes) -> str:
+    """The text of the beginning of a file, which may end within a character."""
+    if (encoding := encoding_by_mark(begin)) is not None:
+        return begin.decode(encoding, errors="replace")
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(begin)
+    except UnicodeDecodeError:
+        return begin.decode(OLD, errors="replace")
+
+
+def encoding_by_mark(begin: bytes) -> str | None:
+    return next((encoding for mark, encoding in MARKS if begin.startswith(mark)), None)
 
 
 def _rows_of(file: str, layout: Layout) -> Iterator[list[str]]:

@@ -19,7 +19,7 @@ from chargehand.models.base import (
 )
 from chargehand.models.offline.composition import DISPUTE, PASSAGES, composed, results_in
 from chargehand.models.offline.conversation import Conversation, Found, asked_in, read
-from chargehand.models.offline.next_calls import next_calls, told_by_tools
+from chargehand.models.offline.next_calls import next_calls, told_by_tools, unread
 from chargehand.models.offline.planner import chosen, is_plan, management_calls, planned
 from chargehand.models.offline.sentence_answers import answer
 from chargehand.models.offline.table_calls import told_by_tables
@@ -54,7 +54,7 @@ class OfflineModel:
             return _reply(made, StopReason.TOOLS)
         if lack and not known.excerpts:
             return _unable(f"the request leaves in doubt what a tool is to be called with ({lack})")
-        return _worded(_answer_to(request, known), request)
+        return _worded(_answer_to(request, known), request, unread(known))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelReply]:
         reply = await self.ask(request)
@@ -102,16 +102,17 @@ def _answer_to(request: ModelRequest, known: Conversation) -> Found:
     return Found(gap="it knows nothing by itself: give it data, or tools that find them")
 
 
-def _worded(found: Found, request: ModelRequest) -> ModelReply:
+def _worded(found: Found, request: ModelRequest, unread: Sequence[str]) -> ModelReply:
     """The lines, or as many of the first as the request leaves room for."""
     if not found.lines:
-        return _unable(found.gap)
+        return _unable("; ".join((found.gap, *unread)))
     lines = [*([DISPUTE if found.is_dispute else PASSAGES] if found.gap else []), *found.lines]
     room = 4 * request.settings.max_tokens  # at four letters to a token
     while len(lines) > 1 and len("\n".join(lines)) > room:
         lines.pop()
     stop = StopReason.LENGTH if len(lines[0]) > room else StopReason.END
-    return _reply((Text("\n".join(lines)),), stop, found.gap)
+    gaps = (found.gap, *unread) if found.gap else tuple(unread)
+    return _reply((Text("\n".join(lines)),), stop, gaps)
 
 
 def _unable(why: str) -> ModelReply:
@@ -120,6 +121,8 @@ def _unable(why: str) -> ModelReply:
     return _reply((Text(text),), StopReason.REFUSAL)
 
 
-def _reply(parts: Sequence[Text | ToolCall], stop: StopReason, gap: str = "") -> ModelReply:
-    name, gaps = "offline (rules, no LLM)", (gap,) if gap else ()
+def _reply(
+    parts: Sequence[Text | ToolCall], stop: StopReason, gaps: tuple[str, ...] = ()
+) -> ModelReply:
+    name = "offline (rules, no LLM)"
     return ModelReply(parts=tuple(parts), stop=stop, usage=Usage(calls=1), model=name, gaps=gaps)

@@ -21,6 +21,8 @@ ROUNDS = 3
 MOST = 40
 
 _ENDINGS = word_set("csv tsv md txt pdf html json")
+#: of files that are thought to hold text or tables
+_READABLE = _ENDINGS | word_set("doc docx odt rtf ppt pptx odp xls xlsx ods")
 #: how a question for a list begins, and where that is said to be
 _LEAD = re.compile(
     r"^\W*(?:(?:please|can you|(?:tell|give|show) (?:me|us)) )*"
@@ -129,3 +131,23 @@ def _told_by_list(question: str, call: ToolCall, output: ToolOutput) -> Found:
     is_cut = len(kept) > MOST or (isinstance(value, dict) and "more" in value)
     lack = "there is more than what is shown" if is_cut else "" if kept else "there are none"
     return Found(tuple(map(str, kept[:MOST])), lack)
+
+
+def unread(read: Conversation) -> tuple[str, ...]:
+    """Which files the tools could not read, and why, unless the question names a table that they could."""
+    gaps: list[str] = []
+    for _, output in read.outputs:
+        value = decoded(output.text)
+        told = value if isinstance(value, dict) else {}
+        tables = told.get("tables") or {}
+        whole = [name for name, each in tables.items() if "error" not in each]
+        if not any(set(words(name)) <= set(words(read.question)) for name in whole):
+            gaps += [f"{t['file']}: {t['error']}" for t in tables.values() if "error" in t]
+        skipped = (told.get("not_searched") or {}).items()
+        gaps += [
+            f"{path}: {why}"
+            for path, why in skipped
+            if path.lower().rpartition(".")[2] in _READABLE
+        ]
+    more = [f"{len(gaps) - 5} more files"] if len(gaps) > 5 else []
+    return tuple(f"not read: {each}" for each in [*dict.fromkeys(gaps)][:5] + more)
