@@ -322,8 +322,10 @@ class WorkerError(ChargehandError):
     `raise WorkerError("quota used up", kind="resource", retry_after=60)`
     """
 
-    #: as for a `ModelError`, where a worker asks models by other means
-    may_be_paid = False
+    #: as for a `ModelError`, where a worker asks models by other means; None: nobody knows
+    may_be_paid: bool | None = None
+    #: whether the calls that led to it are counted by other means
+    is_counted = False
     #: whether the same worker would fail again, so that it is not tried again
     is_final = False
 

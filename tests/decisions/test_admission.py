@@ -78,7 +78,7 @@ def call_all(world: World, calls: int, workers: int, seed: int = 0) -> float:
     return now
 
 
-@pytest.mark.parametrize("retry_after", [None, 1.0])
+@pytest.mark.parametrize("retry_after", [None, 0.0, 1e-6, 1.0])
 @pytest.mark.parametrize("burst", [1, 5, 20])
 @pytest.mark.parametrize("latency", [0.05, 0.5, 2.0])
 @pytest.mark.parametrize("workers", [16, 100])
@@ -113,6 +113,20 @@ def test_refusals_of_calls_sent_before_slowing_down_teach_nothing_new() -> None:
         limiter.slow_down(0.0, 0.1, None)
     assert limiter.window == Limiter().window / 2
     assert limiter.in_flight == 0
+
+
+@pytest.mark.parametrize("asked", [None, 0.0, 1e-6, 0.1, 2.0])
+@pytest.mark.parametrize("draw", [0.0, 1.0])
+def test_a_wait_that_is_asked_for_only_lengthens_the_backoff(
+    asked: float | None, draw: float
+) -> None:
+    limiter, now = Limiter(), 0.0
+    for backoff in [0.25, 0.5, 1, 2, 4, 8, 16, *[30.0] * 2_000]:
+        limiter.start(1, now)
+        limiter.slow_down(now, now, asked, draw)
+        wait = limiter.wait(1, now)
+        assert wait == pytest.approx(max(backoff * (1 + draw / 4), asked or 0))
+        now += wait
 
 
 def test_an_agreed_number_of_calls_at_once_is_kept() -> None:

@@ -31,6 +31,7 @@ from chargehand.facts.value import Value
 from chargehand.models.base import ToolCall
 from chargehand.server.mcp import McpTools, serve_http, server_for
 from chargehand.server.mcp.connected_client import LONGEST_EVIDENCE, form_of
+from chargehand.server.mcp.stdio_messages import error_in
 from chargehand.tools.files import files
 from chargehand.tools.mcp import mcp_server
 
@@ -171,6 +172,7 @@ async def test_every_tool_has_the_schemas_of_what_it_takes_and_returns() -> None
         assert tool.description
         assert tool.input_schema["type"] == "object"
         assert tool.output_schema is not None
+        assert tool.input_schema["additionalProperties"] is False
     schema = tools["run"].output_schema
     assert schema is not None
     jsonschema.validate(result, schema)
@@ -564,6 +566,102 @@ def test_nothing_but_the_protocol_is_on_stdout(alone: Path) -> None:
     assert b"crews may print" in said
     assert b"workers may print" in said
     assert b"what they call" in said
+
+
+BROKEN = [
+    (rb'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"\ud800"}}', 7, -32600),
+    (
+        b'{"id":"a","jsonrpc":"2.0","method":"x","params":' + b"[" * 2000 + b"]" * 2000 + b"}",
+        "a",
+        -32600,
+    ),
+    (b'{"jsonrpc":"2.0","method":"x","params":{"id":3,"a":' + b"[" * 20_000, None, -32600),
+    (b'{"jsonrpc":"2.0","id":1.5,"method":"tools/list"}', None, -32600),
+    (b'{"jsonrpc":"2.0","id":null,"method":"tools/list"}', None, -32600),
+    (b'{"jsonrpc":"2.0","id":{"a":1},"method":"tools/list"}', None, -32600),
+    (b'{"jsonrpc":"2.0","id":true,"method":"tools/list"}', None, -32600),
+    (b'{"jsonrpc":"2.0","id":7}', 7, -32600),
+    (b'{"id":7,"method":"tools/list"}', 7, -32600),
+    (b'{"jsonrpc":"2.0","id":7,"method":"tools/list","params":[]}', 7, -32600),
+    (b'{"jsonrpc":"2.0","id":7,"result":3}', None, -32600),
+    (b'[{"jsonrpc":"2.0","id":7,"method":"tools/list"}]', None, -32600),
+    (b'"hello"', None, -32600),
+    (b'{"jsonrpc":"2.0","id":7,', None, -32700),
+    (b"GET / HTTP/1.1", None, -32700),
+]
+
+
+def test_a_line_that_is_no_valid_message_is_answered() -> None:
+    for line, id_, code in BROKEN:
+        error = error_in(line.decode())
+        assert error is not None, line
+        assert (error.id, error.error.code) == (id_, code), line
+    for line in (
+        '{"jsonrpc":"2.0","id":7,"method":"tools/list"}',
+        '{"jsonrpc":"2.0","method":"notifications/initialized","params":{}}',
+        '{"jsonrpc":"2.0","id":"a","result":{}}',
+        '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"no"}}',
+    ):
+        assert error_in(line) is None
+
+
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "raw", "version": "1"},
+}
+
+
+def test_a_client_that_sends_invalid_messages_gets_a_reply_to_each(alone: Path) -> None:
+    lines = [b"", *(line for line, _, _ in BROKEN)]
+    for id_, method in ((90, "initialize"), (91, "tools/list")):
+        message = {"jsonrpc": "2.0", "id": id_, "method": method}
+        params = {"params": HELLO} if method == "initialize" else {}
+        lines.append(json.dumps({**message, **params}).encode())
+    ended = subprocess.run(
+        command(), cwd=alone, input=b"\n".join(lines), capture_output=True, timeout=60, check=False
+    )
+    replies = [json.loads(line) for line in ended.stdout.splitlines()]
+    codes = [reply["error"]["code"] for reply in replies if "error" in reply]
+    assert codes[: len(BROKEN)] == [code for _, _, code in BROKEN]
+    assert [reply["id"] for reply in replies][: len(BROKEN)] == [id_ for _, id_, _ in BROKEN]
+    assert replies[len(BROKEN)]["id"] == 90
+    assert ended.returncode == 0
+
+
+def test_a_client_that_stops_reading_ends_the_server_quietly(alone: Path) -> None:
+    with subprocess.Popen(
+        command(), cwd=alone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+        # Its stdin stays open: the end of the one pipe is enough.
+        assert process.wait(30) == 0
+        assert b"Error" not in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("run", {"modelcalls": 0}, "run takes no 'modelcalls'; did you mean 'model_calls'?"),
+        ("run", {"limit": {"calls": 0}}, "run takes no 'limit'; it takes request, plan, wait"),
+        ("cancel", {"run": "r1", "answernow": True}, "did you mean 'answer_now'?"),
+        ("runs", {"context": 1}, "runs takes no 'context'; it takes most"),
+    ],
+)
+async def test_an_argument_that_a_tool_does_not_take_is_refused(
+    tool: str, arguments: dict[str, Any], words: str
+) -> None:
+    """A misspelt budget would be none."""
+    async with connected(ch.Supervisor(CREW_HERE)) as client:
+        given = {"plan": plan(a="quick"), **arguments} if tool == "run" else arguments
+        assert words in refusal(await client.call_tool(tool, given))
+        assert told(await client.call_tool("runs", {}))["runs"] == []
 
 
 async def test_a_run_that_a_client_left_is_resumed_by_the_next_one(alone: Path) -> None:

@@ -241,6 +241,51 @@ async def test_a_stream_that_unpacks_without_end_is_broken_off(
             tracemalloc.stop()
 
 
+EVENTS = (
+    'data: {"é": 1}\n\n: alive\n\nevent: x\nid: 1\nretry: 9\nfoo: bar\nbar\ndatum: 1\ndata:two\n\n'
+    "data: 3\ndata\ndata: 4\n\n\ndata: 5\n\ndata: cut off"
+)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("start", ["", "\ufeff"], ids=["plain", "BOM"])
+def test_d5_events_are_read_by_the_rules_of_the_format_wherever_they_are_cut(
+    start: str, end: str
+) -> None:
+    body = (start + EVENTS.replace("\n", end)).encode()
+    for at in range(len(body)):
+        for more in (1, 2, len(body)):
+            lines, found = http._Lines(), list[bytes]()
+            for chunk in (body[:at], body[at : at + more], body[at + more :]):
+                lines.feed(chunk)
+                while (event := lines.next_event()) is not None:
+                    found.append(event)
+            assert found == ['{"é": 1}'.encode(), b"two", b"3\n\n4", b"5"]
+
+
+def test_only_one_byte_order_mark_is_skipped_and_only_at_the_start() -> None:
+    lines = http._Lines()
+    lines.feed("\ufeff\ufeffdata: 1\n\n\ufeffdata: 2\n\ndata: \ufeff3\n\n".encode())
+    assert lines.next_event() == "\ufeff3".encode()
+    assert lines.next_event() is None
+
+
+async def test_d5_a_stream_that_begins_with_a_byte_order_mark_is_whole() -> None:
+    chunks = [
+        f"data: {json.dumps({'choices': [{'delta': {'content': text}, 'finish_reason': why}]})}\n\n"
+        for text, why in (("Do NOT ", None), ("sell", "stop"))
+    ]
+    body = ("\ufeff" + "".join(chunks) + "data: [DONE]\n\n").encode()
+
+    async def answer(_: int, writer: asyncio.StreamWriter) -> bool:
+        writer.write(HEAD + body)
+        await writer.drain()
+        return False
+
+    async with serving(answer, protocol="chat") as (model, _):
+        assert (await stream(model)).text == "Do NOT sell"
+
+
 def test_a_long_line_is_looked_through_once() -> None:
     lines = http._Lines()
     chunk = b"x" * 65_536

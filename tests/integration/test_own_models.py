@@ -1,14 +1,30 @@
 """Models that users write themselves: what is missing is said when they are handed over, and a wrong reply at once."""
 
+import asyncio
+import math
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 import chargehand as ch
-from chargehand.models.base import Abilities, ModelReply, ModelRequest, StopReason, Text
+from chargehand.facts.outcome import Usage
+from chargehand.models.base import (
+    Abilities,
+    CallAllowance,
+    Image,
+    ModelReply,
+    ModelRequest,
+    Opaque,
+    StopReason,
+    Text,
+    ToolCall,
+    ToolOutput,
+)
 from chargehand.patterns.pool import AgentConfig
+from chargehand.testing import FakeClock, run_virtual
 
 WHOLE = ModelReply(parts=(Text("hello"),), stop=StopReason.END)
 
@@ -126,3 +142,105 @@ async def test_what_is_no_reply_fails_the_task_at_once_and_names_model_and_metho
     assert words in cause.message
     assert (cause.error, cause.is_final) == ("InvalidModelReply", True)
     assert model.asked <= 1
+
+
+class Texts(str):
+    __slots__ = ()
+
+
+def reply_with(*parts: Any, **fields: Any) -> ModelReply:
+    return ModelReply(parts=parts or (Text("hello"),), stop=StopReason.END, **fields)
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["ask", "stream"])
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (reply_with(Text(None)), "Text.text is an object of type NoneType, not a text"),  # type: ignore[arg-type]
+        (reply_with(Text(Texts("hello"))), "Text.text is an object of type Texts"),
+        (reply_with(ToolCall("1", "look", {})), "ToolCall.arguments is an object of type dict"),  # type: ignore[arg-type]
+        (reply_with(ToolCall(1, "look", "{}")), "ToolCall.id is an object of type int"),  # type: ignore[arg-type]
+        (reply_with(ToolCall("1", None, "{}")), "ToolCall.name is an object of type NoneType"),  # type: ignore[arg-type]
+        (reply_with(Image(data=b"png")), "Image.data is an object of type bytes"),  # type: ignore[arg-type]
+        (reply_with(ToolOutput("1", "look", "", is_error=None)), "ToolOutput.is_error is an"),  # type: ignore[arg-type]
+        (reply_with(Opaque("mine", b"{}")), "Opaque.block is an object of type bytes"),  # type: ignore[arg-type]
+        (reply_with(model=None), "model is an object of type NoneType, not a text"),
+        (reply_with(gaps=[None]), "whose gaps are [None], not a tuple of texts"),
+        (reply_with(usage=Usage(money=math.nan)), "usage.money is nan, not a number"),
+        (reply_with(usage=Usage(tokens_in=9.5)), "usage.tokens_in is 9.5, not a whole number"),  # type: ignore[arg-type]
+        (reply_with(usage=Usage(tokens_out=None)), "usage.tokens_out is None, not a whole number"),  # type: ignore[arg-type]
+        (reply_with(usage=Usage(cache_read="9")), "usage.cache_read is '9', not a whole number"),  # type: ignore[arg-type]
+        (reply_with(allowance=9), "allowance is an object of type int, not a CallAllowance"),
+        (reply_with(allowance=CallAllowance(math.nan)), "allowance.requests is nan, not a number"),
+    ],
+)
+async def test_a_field_of_a_wrong_type_is_named_and_the_call_counts(
+    reply: ModelReply, words: str, streams: bool
+) -> None:
+    model = Own(reply)
+    result = await outcome(model, streams=streams)
+    cause = result.tasks["a"].error
+    assert cause is not None
+    assert "of model mine:one returned a ModelReply whose" in cause.message
+    assert words in cause.message
+    assert (cause.error, cause.is_final) == ("InvalidModelReply", True)
+    assert (model.asked, result.usage.calls) == (1, 1)
+
+
+async def test_sound_replies_of_all_kinds_are_taken() -> None:
+    reply = reply_with(
+        Text("hel"),
+        Opaque("mine", Raw(b"{}")),
+        Text("lo"),
+        usage=Usage(calls=1, tokens_in=9, tokens_out=9, money=1),
+        allowance=CallAllowance(60, 1.5),
+        gaps=("the end",),
+        model="m\ud800",
+    )
+    result = await outcome(Own(reply), streams=False)
+    assert result.output == "hello"
+
+
+class Raises(Own):
+    async def ask(self, request: ModelRequest) -> Any:
+        self.asked += 1
+        raise self.reply
+
+
+@pytest.mark.parametrize("cap", [{"calls": 3}, {"tokens": 15_000}], ids=str)
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no"),
+        ConnectionError("no"),
+        ch.WorkerError("no", kind="resource"),
+        ch.UsageError("no"),
+        SystemExit("no"),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        asyncio.CancelledError(),
+    ],
+    ids=repr,
+)
+def test_g6_whatever_a_model_raises_its_call_counts(
+    error: BaseException, cap: dict[str, int]
+) -> None:
+    """Nobody knows what it has cost, so that all that was reserved for it counts as spent."""
+    model = Raises(error)
+    tasks = [ch.Task(id=f"t{n}", description="Say hello", worker="w") for n in range(10)]
+
+    async def main() -> ch.RunResult:
+        limits = ch.Limits(**cap)
+        worker = ch.Worker("w", "Says hello", model=model)
+        async with ch.Supervisor([worker], limits=limits, clock=FakeClock()) as boss:
+            return await boss.run(ch.Plan(goal="g", tasks=tasks), on_question="fail")
+
+    result = run_virtual(main())
+    assert (model.asked, result.usage.calls) == (3, 3)
+    assert result.reason == "over budget"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit("no")], ids=repr)
+async def test_a_call_that_raises_counts_where_nothing_is_capped(error: BaseException) -> None:
+    model = Raises(error)
+    assert (await outcome(model, streams=False)).usage == Usage(calls=model.asked)

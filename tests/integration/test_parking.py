@@ -402,8 +402,23 @@ def test_j9_short_waits_add_up_and_are_named_where_they_end_a_run(
     assert result.status == "failed"
     assert "slow down, please" in str(result.answer)
     said = [line for line in caplog.messages if line.startswith("model_waits")]
-    assert 1 <= len(said) <= (1 if asked <= 1 else 2)
+    assert 1 <= len(said) <= 2
     assert all(int(re.findall(r"seconds=(\d+)", line)[0]) <= deadline for line in said)
+
+
+@pytest.mark.parametrize("asked", [0, 1e-6, 0.2])
+@pytest.mark.parametrize("may_park", [False, True])
+def test_d2_a_provider_that_asks_for_no_wait_is_called_ever_less_often(
+    asked: float, may_park: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = Provider((0.5, 10**9), errors.ModelBusy("busy", retry_after=asked))
+    terms: dict[str, Any] = {"on_question": "wait"} if may_park else {}
+    limits = ch.Limits(deadline=timedelta(seconds=60))
+    result, _ = lead(provider, minds(1), limits=limits, **terms)
+    assert result.status == "failed"
+    assert 4 <= len(provider.during()) <= 12
+    assert "up_to_seconds=" in caplog.text
+    assert "up_to_seconds=0" not in caplog.text
 
 
 def test_j9_a_wait_is_said_to_be_no_longer_than_the_run(caplog: pytest.LogCaptureFixture) -> None:

@@ -44,6 +44,30 @@ async def test_d1_d2_a_fifth_of_the_rate_is_enough_for_everybody(retry_after: st
     assert told, "the server was never under pressure"
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Retry-After": "0"},
+        {"Retry-After": "-1"},
+        {"Retry-After": "0.000001"},
+        {"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"},
+        {"retry-after-ms": "0"},
+    ],
+    ids=str,
+)
+async def test_d2_a_wait_of_no_time_does_not_turn_the_backoff_off(headers: dict[str, str]) -> None:
+    async with model_server() as server:
+        refusal = Status(status=429, headers=headers, kind="rate_limit_error")
+        server.say(refusal, refusal)
+        server.always = Say(text="done")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        result = await run_tasks(server, 1)
+        assert loop.time() - began >= 0.75
+        assert len(server.requests) == 3
+    assert result.status == "succeeded"
+
+
 async def test_d1_no_call_is_sent_inside_the_window() -> None:
     arrived: list[float] = []
     async with model_server() as server:

@@ -18,6 +18,10 @@ FIRST_WINDOW = 16
 REQUEST_BURST, TOKEN_BURST = 1 / 6, 1 / 2
 LONGEST_BACKOFF = 30.0
 FIRST_BACKOFF = 0.25
+#: the largest share by which a backoff is lengthened at random, so that processes that share a key spread out
+JITTER = 0.25
+#: doublings after which every backoff is the longest: a larger power overflows
+_MOST_DOUBLINGS = 10
 
 
 class Rates(Struct, frozen=True, kw_only=True):
@@ -183,21 +187,25 @@ class Limiter:
         """A call returned an error that says nothing about the rate."""
         self.in_flight -= 1
 
-    def slow_down(self, began: float, now: float, retry_after: float | None) -> None:
-        """A call that started at `began` was refused because of the rate."""
+    def slow_down(
+        self, began: float, now: float, retry_after: float | None, draw: float = 0.0
+    ) -> None:
+        """A call that started at `began` was refused because of the rate; `draw` is between 0 and 1."""
         self.in_flight -= 1
-        if retry_after is not None:
-            self._blocked_until = max(self._blocked_until, now + retry_after)
+        self._block(now + (retry_after or 0.0))
         if began <= self._slowed_at:
             return  # it was sent before the last slow-down, so it says nothing new
         self._slowed_at = now
         self._is_slow_start = False
         self.window = max(self.window / 2, 1.0)
         self._slow_pace(now)
-        if retry_after is None:
-            backoff = min(FIRST_BACKOFF * 2**self._setbacks, LONGEST_BACKOFF)
-            self._blocked_until = max(self._blocked_until, now + backoff)
+        # Also where the provider names a wait: one of no time at all must not have it called without a pause.
+        backoff = min(FIRST_BACKOFF * 2 ** min(self._setbacks, _MOST_DOUBLINGS), LONGEST_BACKOFF)
+        self._block(now + backoff * (1 + JITTER * draw))
         self._setbacks += 1
+
+    def _block(self, until: float) -> None:
+        self._blocked_until = max(self._blocked_until, until)
 
     def agree(self, requests: float | None, tokens: float | None) -> None:
         """Take over the limits a minute that the provider's headers state."""

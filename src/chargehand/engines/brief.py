@@ -702,17 +702,21 @@ def _doubt(question: str, known: StepRecord, given: dict[str, object]) -> Questi
 
 
 def _spent_by(error: BaseException, reserve: Usage) -> Usage:
-    """What a step that failed may have cost. Asked by its type: an exception may say anything of its class."""
-    is_model = issubclass(type(error), ModelError)
-    if is_model or issubclass(type(error), WorkerError):
-        try:
-            is_paid = bool(cast("ModelError | WorkerError", error).may_be_paid)
-        except Exception:  # noqa: BLE001 - nobody knows, so it counts in full
-            is_paid = True
-        if is_paid:
-            return reserve
+    """What a step that failed may have cost: all that was reserved for it, unless the error says that it cost less.
+
+    Asked by its type: an exception may say anything of its class.
+    """
+    if reserve is NO_USAGE or not issubclass(type(error), ModelError | WorkerError):
+        return reserve
+    said = cast("ModelError | WorkerError", error)
+    try:
+        is_free, is_counted = said.may_be_paid is False, getattr(said, "is_counted", False) is True
+    except Exception:  # noqa: BLE001 - nobody knows, so it counts in full
+        return reserve
+    if is_counted:
+        return NO_USAGE
     # One that failed for certain cost nothing, but it was a call: a cap on calls holds for it, too.
-    return Usage(calls=reserve.calls) if is_model else NO_USAGE
+    return Usage(calls=reserve.calls) if is_free else reserve
 
 
 def _given_up(parked: Parked) -> ModelUnreachable:

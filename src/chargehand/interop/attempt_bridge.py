@@ -94,8 +94,8 @@ class AttemptBridge:
         self._resources = resources
         self._ending: BaseException | None = None
         self._turns = 0
-        #: whether the last failed call may have cost money
-        self._is_paid = False
+        #: whether the last failed call may have cost money; None: nobody knows
+        self._is_paid: bool | None = None
 
     async def through(self, work: Awaitable[T]) -> T:
         """What the framework returns or raises, unless an exception that ends the attempt was recorded."""
@@ -118,10 +118,12 @@ class AttemptBridge:
         effect: Effect,
         about: object = None,
         reserve: Usage = NO_USAGE,
+        counts_itself: bool = False,
     ) -> Done:
         """`brief.durable` for a call of the framework. An exception of `run` is raised to the framework.
 
-        The journal records it with its error class.
+        The journal records it with its error class. `counts_itself`: what a failed call has cost is
+        reported at the end of the attempt.
         """
         own: Exception | None = None
         if name == MODEL_CALL:
@@ -132,12 +134,12 @@ class AttemptBridge:
 
         async def told(_: str) -> Done:
             nonlocal own
-            self._is_paid = False
+            self._is_paid = None
             try:
                 return await run()
             except Exception as error:
                 own, failure = error, told_by(error)
-                failure.may_be_paid = self._is_paid
+                failure.may_be_paid, failure.is_counted = self._is_paid, counts_itself
                 raise failure from error
 
         try:
@@ -190,10 +192,10 @@ class AttemptBridge:
                 [model], request, priority=self.brief.task.priority, terms=terms_of(self.brief)
             )
         except ModelError as error:
+            self._is_paid = error.may_be_paid
             cause = error.__cause__
             if cause is None:
                 raise
-            self._is_paid = error.may_be_paid
             raise cause from cause.__cause__
         bound = worst(answered.model, len(call.sent), call.most)
         usage = answered.reply.usage

@@ -8,8 +8,10 @@ spared them (`gc=False`): its passes were a fifth of the CPU of an LLM task.
 import base64
 import binascii
 import hashlib
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
+from operator import is_
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
@@ -303,16 +305,101 @@ def whole_reply(reply: object, model: str, method: str) -> ModelReply:
         raise InvalidModelReply(model, method, f"returned {_a(reply)} instead of a ModelReply")
     if type(reply.parts) is not tuple or type(reply.stop) is not StopReason:
         reply = _normal(reply, model, method)
-    for part in reply.parts:
-        if not isinstance(part, Part):
-            raise InvalidModelReply(
-                model, method, f"returned a ModelReply with {_a(part)} among its parts"
-            )
-    if not isinstance(reply.usage, Usage):
-        raise InvalidModelReply(
-            model, method, f"returned a ModelReply whose usage is {_a(reply.usage)}, not a Usage"
-        )
+    if not _is_usual(reply) and (fault := _fault_of(reply)):
+        raise InvalidModelReply(model, method, f"returned a ModelReply {fault}")
     return reply
+
+
+#: the fields that hold text, by kind of part
+_TEXTS: dict[type, tuple[str, ...]] = {
+    Text: ("text",),
+    Image: ("data", "url", "media_type"),
+    File: ("name", "data", "media_type"),
+    ToolCall: ("id", "name", "arguments"),
+    ToolOutput: ("id", "name", "text"),
+    Opaque: ("provider",),
+}
+_COUNTS = ("calls", "tokens_in", "tokens_out", "cache_read", "cache_written")
+
+
+def _is_usual(reply: ModelReply) -> bool:
+    """Whether this is a sound reply of the most common kind. Runs for every call: it compares types, and no more."""
+    for part in reply.parts:
+        kind = type(part)
+        if kind is Text:
+            if type(part.text) is not str:  # type: ignore[union-attr]  # it is a Text
+                return False
+        elif kind is not ToolCall or not (
+            type(part.arguments) is type(part.name) is type(part.id) is str  # type: ignore[union-attr]
+        ):
+            return False
+    usage = reply.usage
+    return (
+        type(usage) is Usage
+        and type(usage.tokens_in) is type(usage.tokens_out) is type(usage.calls) is int
+        and type(usage.cache_read) is type(usage.cache_written) is int
+        and usage.money == 0
+        and not reply.gaps
+        and (reply.allowance is None or not _fault_of_allowance(reply.allowance))
+        and type(reply.model) is str
+    )
+
+
+def _fault_of(reply: ModelReply) -> str:
+    """What is wrong with a reply, naming the field; empty if it is sound."""
+    for part in reply.parts:
+        kind = next((each for each in _TEXTS if isinstance(part, each)), None)
+        if kind is None:
+            return f"with {_a(part)} among its parts"
+        for name in _TEXTS[kind]:
+            if not _is_text(getattr(part, name)):
+                return _wrong(f"{kind.__name__}.{name}", getattr(part, name), "a text")
+        if isinstance(part, ToolOutput) and type(part.is_error) is not bool:
+            return _wrong("ToolOutput.is_error", part.is_error, "True or False")
+        if isinstance(part, Opaque) and not isinstance(part.block, Raw):
+            return _wrong("Opaque.block", part.block, "a msgspec.Raw")
+    if not _is_text(reply.model):
+        return _wrong("model", reply.model, "a text")
+    gaps: object = reply.gaps
+    if not isinstance(gaps, tuple | list) or not all(map(_is_text, gaps)):
+        return f"whose gaps are {checks.shown(gaps)}, not a tuple of texts"
+    return _fault_of_amounts(reply)
+
+
+def _fault_of_amounts(reply: ModelReply) -> str:
+    usage = reply.usage
+    if not isinstance(usage, Usage):
+        return _wrong("usage", usage, "a Usage")
+    for name in _COUNTS:
+        count = getattr(usage, name)
+        if type(count) is not int:
+            return f"whose usage.{name} is {checks.shown(count)}, not a whole number"
+    if not _is_amount(usage.money):
+        return f"whose usage.money is {checks.shown(usage.money)}, not a number"
+    return "" if reply.allowance is None else _fault_of_allowance(reply.allowance)
+
+
+def _fault_of_allowance(allowance: object) -> str:
+    if not isinstance(allowance, CallAllowance):
+        return _wrong("allowance", allowance, "a CallAllowance")
+    for name in ("requests", "tokens"):
+        amount = getattr(allowance, name)
+        if amount is not None and not (_is_amount(amount) and amount >= 0):
+            return f"whose allowance.{name} is {checks.shown(amount)}, not a number of at least 0"
+    return ""
+
+
+def _is_text(value: object) -> bool:
+    # Of no other class of texts: JSON writers refuse them.
+    return type(value) is str or isinstance(value, StrEnum)
+
+
+def _is_amount(value: object) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]  # by its type
+
+
+def _wrong(field: str, value: object, wanted: str) -> str:
+    return f"whose {field} is {_a(value)}, not {wanted}"
 
 
 def _normal(reply: ModelReply, model: str, method: str) -> ModelReply:
@@ -345,8 +432,11 @@ def _text_in(parts: Sequence[Part]) -> str:
 def valid_unicode(reply: ModelReply) -> ModelReply:
     """The reply without lone surrogates: U+FFFD stands for them in its texts and in the arguments of its calls."""
     parts = tuple([_valid(part) for part in reply.parts])
-    is_same = all(old is new for old, new in zip(reply.parts, parts, strict=True))
-    return reply if is_same else replace(reply, parts=parts)
+    model, gaps = without_surrogates(reply.model), reply.gaps
+    if gaps:
+        gaps = tuple([without_surrogates(gap) for gap in gaps])
+    is_same = model is reply.model and all(map(is_, (*reply.parts, *reply.gaps), (*parts, *gaps)))
+    return reply if is_same else replace(reply, parts=parts, model=model, gaps=gaps)
 
 
 def _valid(part: Part) -> Part:

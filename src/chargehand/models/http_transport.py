@@ -6,6 +6,7 @@ Whatever goes wrong below leaves this module as the `ModelError` that says who m
 import asyncio
 import errno
 import ssl
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -102,19 +103,31 @@ class _Lines:
         self._buffer = bytearray()
         self._ready: list[bytes] = []
         self._data: list[bytes] = []
+        self._is_first = True
+        #: whether the last chunk ended with CR: an LF that comes next belongs to it
+        self._ends_with_cr = False
 
     @property
     def is_ready(self) -> bool:
         return bool(self._ready)
 
     def feed(self, chunk: bytes) -> None:
+        if self._ends_with_cr:
+            chunk = chunk.removeprefix(b"\n")
+            self._ends_with_cr = False
+        if b"\r" in chunk:  # alone, it ends a line as well
+            self._ends_with_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         self._buffer += chunk
         if b"\n" not in chunk:
             return  # a long line comes in many chunks; all of it is looked through once
         *lines, rest = self._buffer.split(b"\n")
         self._buffer = rest
+        if self._is_first:
+            lines[0] = lines[0].removeprefix(BOM_UTF8)
+            self._is_first = False
         for line in lines:
-            self._take(bytes(line.removesuffix(b"\r")))
+            self._take(bytes(line))
         self._ready.reverse()
 
     def next_event(self) -> bytes | None:
@@ -123,10 +136,13 @@ class _Lines:
     def _take(self, line: bytes) -> None:
         if line.startswith(b"data:"):
             self._data.append(line[5:].removeprefix(b" "))
+        elif line == b"data":  # a field without a colon is empty
+            self._data.append(b"")
         elif not line and self._data:
             self._ready.append(b"\n".join(self._data))
             self._data = []
-        # Comments (keep-alives), names and ids: what an event is stands in its data.
+        # Ignored: comments (keep-alives), `event`, `id` and `retry`, because what an event is stands in its data,
+        # and lines of any other name, as the format demands.
 
 
 class ModelEndpoint:

@@ -18,6 +18,8 @@ from chargehand.models.connection_settings import Access
 
 #: however long a provider asks to be left alone: then it is asked again, and may say so again
 LONGEST_WAIT = timedelta(hours=1)
+#: a provider that asks for less says nothing of when to come back
+SHORTEST_WAIT = timedelta(milliseconds=10)
 LONGEST_WORDS = 400
 SHORTEST_KEY = 8
 
@@ -242,7 +244,7 @@ def lasting_kind(
 
 
 def _when(wait: timedelta | None) -> str:
-    if wait is None:
+    if wait is None or wait < SHORTEST_WAIT:
         return "try again later"
     return f"try again after {wait.total_seconds():g} s"
 

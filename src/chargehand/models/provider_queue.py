@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import random
 from collections import OrderedDict
 from datetime import timedelta
 from enum import Enum
@@ -204,11 +205,11 @@ class ProviderQueue:
         self, error: ModelError, began: float, now: float, until: float = math.inf
     ) -> None:
         """A call that is stopped at `until` was told to come later."""
-        wait = seconds_asked_by(error)
-        self.limiter.slow_down(began, now, wait)
+        draw = random.random()  # noqa: S311 - jitter
+        self.limiter.slow_down(began, now, seconds_asked_by(error), draw)
         self.breaker.withdraw()
         self.is_reached = True
-        self._note_trouble(str(error), now, until, wait or 0.0)
+        self._note_trouble(str(error), now, until, self.limiter.shut(now))
 
     def fail(
         self, error: ModelError, key: str, sent: int, now: float, until: float = math.inf
@@ -350,7 +351,7 @@ class ProviderQueue:
             "model_waits provider=%s up_to_seconds=%.0f waiting=%d reason=%s; it continues by itself; to end "
             "the wait, cancel the run, or give it another model%s",
             self._provider,
-            seconds,
+            max(seconds, 1),  # never "0": it waits
             max(len(self._waiting), 1),
             reason[:LONGEST_WHY],
             " or other Rates" if is_own else "",

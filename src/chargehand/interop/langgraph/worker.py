@@ -222,6 +222,7 @@ class _Attempt:
             about=about,
             # The cost is unknown beforehand, but a leg does not start if no budget is left.
             reserve=LEAST if self._brief.is_capped else NO_USAGE,
+            counts_itself=True,
         )
         self._spending = Spending()
         return convert(done.value.read(), Leg)

@@ -14,18 +14,22 @@ from contextlib import (
 )
 from datetime import timedelta
 from importlib.metadata import version
+from typing import Any
 
 import uvicorn
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import refuse_unknown
 from chargehand.interrupt_signals import usual_in_copies
 from chargehand.server.listening_socket import address_of, is_loopback, listening, refuse_body
+from chargehand.server.mcp.stdio_messages import quiet_at_end, stdio_messages
 from chargehand.server.mcp.tools import McpTools
 from chargehand.supervisor import Supervisor
 
@@ -47,7 +51,7 @@ Lifespan = Callable[[MCPServer[None]], AbstractAsyncContextManager[None]]
 
 def server_for(calls: McpTools, lifespan: Lifespan | None = None) -> MCPServer[None]:
     """An MCP server with these tools."""
-    server = MCPServer(
+    server = _Server(
         "chargehand",
         instructions=INSTRUCTIONS,
         version=version("chargehand"),
@@ -61,6 +65,34 @@ def server_for(calls: McpTools, lifespan: Lifespan | None = None) -> MCPServer[N
     for look in (calls.status, calls.result, calls.report, calls.runs):
         server.add_tool(look, annotations=READS)
     return server
+
+
+class _Server(MCPServer[None]):
+    """A server whose tools refuse arguments that they do not take: a misspelt budget would be none."""
+
+    async def list_tools(self) -> list[Tool]:
+        tools = await super().list_tools()
+        for tool in tools:
+            tool.input_schema = {**tool.input_schema, "additionalProperties": False}
+        return tools
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        for tool in await super().list_tools():
+            if tool.name == name:
+                try:
+                    refuse_unknown(arguments, tool.input_schema["properties"], name)
+                except UsageError as error:
+                    raise ToolError(str(error)) from None
+        return await super().call_tool(name, arguments, context)
+
+
+async def _serve_streams(server: MCPServer[None]) -> None:
+    """Serve one client until it closes stdin, or the pipe that it reads from."""
+    low = server._lowlevel_server  # noqa: SLF001 - as in `run_stdio_async`, which takes no streams
+    async with quiet_at_end(), stdio_messages() as (read, write):
+        await low.run(read, write, low.create_initialization_options())
 
 
 async def serve_stdio(boss: Supervisor, *, approvals: bool = False) -> None:
@@ -79,7 +111,7 @@ async def serve_stdio(boss: Supervisor, *, approvals: bool = False) -> None:
 
         with _heeding_signals(leave):
             try:
-                await server_for(calls, _keeping_off_stdout).run_stdio_async()
+                await _serve_streams(server_for(calls, _keeping_off_stdout))
             finally:
                 await boss.stop(GRACE)
 
