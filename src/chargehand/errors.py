@@ -480,7 +480,7 @@ class JournalBusy(JournalError):
 
 
 class JournalFull(JournalError):
-    """The disk of the journal, or of its blobs, is full."""
+    """The disk of the journal, or of its blobs, is full, or a limit on the size of files is reached."""
 
 
 class JournalReadOnly(JournalError):
