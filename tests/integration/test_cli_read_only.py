@@ -224,3 +224,29 @@ def test_status_tells_of_an_interrupted_run_that_this_user_may_only_read(
     forbid(os.W_OK, place)
     told = chargehand("status", "--journal", place)
     assert (told.exit_code, "interrupted" in told.stdout) == (0, True), told.output
+
+
+# Files that are no journal
+
+
+@pytest.mark.parametrize("content", [b"x", b"The notes of a person\n", bytes(8192)])
+@pytest.mark.parametrize("command", ["runs", "status", "verify", "run"])
+def test_a_file_that_is_no_journal_is_told_as_that_and_left_as_it_is(
+    tmp_path: Path, content: bytes, command: str
+) -> None:
+    place = tmp_path / "notes.db"
+    place.write_bytes(content)
+    more = ["Hello", "--model", "offline"] if command == "run" else []
+    told = chargehand(command, *more, "--journal", str(place))
+    assert told.exit_code == 2
+    assert "is no journal of chargehand" in told.stderr
+    assert "damaged" not in told.output
+    assert files_in(tmp_path) == {"notes.db": content}
+
+
+@pytest.mark.parametrize("content", [b"x", bytes(8192)])
+def test_a_journal_that_lost_its_header_is_damaged(journal: str, content: bytes) -> None:
+    """Its head mark says that it was one."""
+    Path(journal).write_bytes(content)
+    told = chargehand("runs", "--journal", journal)
+    assert (told.exit_code, "damaged" in told.stderr) == (2, True)

@@ -92,6 +92,14 @@ def damaged(path: Path | str, fact: str) -> errors.JournalDamaged:
     return errors.JournalDamaged(f"{path} is damaged: {fact}; restore it from a backup")
 
 
+def not_a_journal(path: Path) -> errors.JournalError:
+    """A file that is not of SQLite, and beside which nothing says that it ever was."""
+    return errors.JournalError(
+        f"{path} is no journal of chargehand: it does not begin as a file of SQLite does, and was left as it is; "
+        "choose another path, or restore a backup if this was a journal"
+    )
+
+
 def full(path: Path, number: int = errno.ENOSPC) -> errors.JournalFull:
     """There is no room."""
     fact, way_out = shortage_of_room(number)

@@ -25,7 +25,7 @@ from chargehand.journal.hash_chain import seal
 from chargehand.journal.head_mark import HeadMark, Mark, accept_words
 from chargehand.journal.leases import SERVED_FORMAT
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
+from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, not_a_journal, refusal
 from chargehand.journal.sqlite_transaction import KEPT_COMMITS, head_of
 from chargehand.journal.storage_check import (
     check_sqlite,
@@ -40,6 +40,8 @@ APPLICATION = int.from_bytes(b"chrg", "big")
 #: of the tables in `sqlite.sql`; the first process that serves a journal makes it a `SERVED_FORMAT`
 FORMAT = 1
 
+#: first bytes of every file of SQLite
+HEADER = b"SQLite format 3\0"
 #: keeps the index of the log in memory, and all other processes out meanwhile
 _ALONE = "unix-excl"
 
@@ -114,6 +116,7 @@ class JournalFile:
         """The connection that writes, to a file that is whole, or whose damage is accepted."""
         check_sqlite()
         prepare(self.path)
+        self._refuse_foreign()
         known = self._read_mark(accept_damage=accept_damage)  # first: the file may only be further
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         with self._closed_on_error(connection):
@@ -135,6 +138,7 @@ class JournalFile:
         check_sqlite()
         refuse_special_file(self.path, "name the file of a journal")
         refuse_unreadable(self.path, self.mark.path)
+        self._refuse_foreign()
         try:
             return self._looked_at()
         except JournalFull as error:
@@ -218,6 +222,19 @@ class JournalFile:
         connection.pragma("cache_size", -16_000)  # kB: queries of a large board look all over
         connection.pragma("cell_size_check", True)
         connection.pragma("trusted_schema", False)
+
+    def _refuse_foreign(self) -> None:
+        """Raise `JournalError` for a file that never was one of SQLite, and leave it as it is."""
+        beside = (*self._names[1:], f"{self.path}-journal", str(self.mark.path))
+        try:
+            with self.path.open("rb") as file:
+                begin = file.read(len(HEADER))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise refusal(error, self.path) from error
+        if begin not in (b"", HEADER) and not any(map(_identity, beside)):
+            raise not_a_journal(self.path)
 
     def _connect_to_read(self) -> apsw.Connection:
         if self._is_read_alone:
