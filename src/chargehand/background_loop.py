@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from chargehand.errors import UsageError
+from chargehand.reused_threads import naming_shortage, start_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,7 +21,12 @@ _pid = 0
 
 def run_in_background(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
     """Run a coroutine on the background loop."""
-    return asyncio.run_coroutine_threadsafe(coroutine, background_loop())
+    try:
+        loop = background_loop()
+    except BaseException:
+        coroutine.close()
+        raise
+    return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
 
 def wait_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -52,7 +58,7 @@ def read_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
     """`wait_in_background` for a short look into a journal, which needs no particular loop."""
     if not is_in_background():
         return run_in_background(coroutine).result()
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, naming_shortage():
         return pool.submit(asyncio.run, coroutine).result()
 
 
@@ -69,6 +75,13 @@ def background_loop() -> asyncio.AbstractEventLoop:
     global _loop, _pid  # one per process is the point
     with _lock:
         if _loop is None or _pid != os.getpid():
-            _loop, _pid = asyncio.new_event_loop(), os.getpid()
-            threading.Thread(target=_loop.run_forever, name="chargehand", daemon=True).start()
+            loop = asyncio.new_event_loop()
+            try:
+                start_thread(
+                    threading.Thread(target=loop.run_forever, name="chargehand", daemon=True)
+                )
+            except BaseException:
+                loop.close()  # the next call tries again
+                raise
+            _loop, _pid = loop, os.getpid()
         return _loop

@@ -1,37 +1,96 @@
-"""Threads for plain functions: as many as are needed at once, kept a while for the next call."""
+"""Threads for plain functions: as many as are needed at once, kept a while for the next call.
+
+All threads are started here, or through `start_thread` and `naming_shortage`: where the system gives no thread, it is
+waited for, and then `OutOfThreads` says so.
+"""
 
 import asyncio
 import contextlib
 import contextvars
 import os
+import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+from chargehand.errors import OutOfThreads, is_thread_shortage
 from chargehand.fork_guard import end_copy
 
 #: threads kept for the next calls; starting one costs more than most plain tools do
 MOST_IDLE = 8
 
+#: seconds that a thread is waited for when the system gives none, and between two tries
+PATIENCE = 4.0
+PAUSE = 0.1
+
+P = ParamSpec("P")
+T = TypeVar("T")
 Job: TypeAlias = Callable[[], None]
 
 
-async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call a plain function in a daemon thread.
+async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a plain function in a daemon thread. Raises `OutOfThreads` if there is none for `PATIENCE` seconds.
 
     A function that hangs cannot be killed; on cancellation it goes on unheard. In a pool of fixed
     size it would hold a place that other calls wait for, and the end of the program would wait
     for it.
     """
     call = partial(contextvars.copy_context().run, function, *args, **kwargs)
-    done = start_call(asyncio.get_running_loop(), call)
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + PATIENCE
+    while True:
+        try:
+            done = start_call(loop, call)
+            break
+        except OutOfThreads:
+            if loop.time() >= ends_at or sys.is_finalizing():
+                raise
+        await asyncio.sleep(PAUSE)
     is_fine, value = await done
     if not is_fine:
         raise value
-    return value
+    outcome: T = value
+    return outcome
+
+
+async def in_thread_or_here(function: Callable[[], None]) -> None:
+    """Call a function that must be called, such as one that closes: without a thread, while the event loop waits."""
+    try:
+        done = start_call(asyncio.get_running_loop(), function)
+    except OutOfThreads:
+        function()
+        return
+    is_fine, error = await done
+    if not is_fine:
+        raise error
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread; waits up to `PATIENCE` seconds until the system gives one, then raises `OutOfThreads`."""
+    ends_at = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with naming_shortage():
+                return thread.start()
+        except OutOfThreads:
+            if time.monotonic() >= ends_at or sys.is_finalizing():
+                raise
+        time.sleep(PAUSE)
+
+
+@contextlib.contextmanager
+def naming_shortage() -> Iterator[None]:
+    """Raise `OutOfThreads` for what Python raises if the system gives no thread."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_thread_shortage(error) or isinstance(error, OutOfThreads):
+            raise
+        raise OutOfThreads from error
 
 
 def start_call(
@@ -39,7 +98,7 @@ def start_call(
 ) -> "asyncio.Future[tuple[bool, Any]]":
     """Begin a call in a daemon thread; the future gets (True, result) or (False, error).
 
-    Raises `RuntimeError` if there is no thread to be had; the function is not called then.
+    Raises `OutOfThreads` if there is no thread to be had; the function is not called then.
     """
     done: asyncio.Future[tuple[bool, Any]] = loop.create_future()
     home = os.getpid()
@@ -84,7 +143,11 @@ def _hand_out(job: Job) -> None:
         jobs = _idle.pop()
     except IndexError:
         jobs = SimpleQueue()
-        threading.Thread(target=_serve, args=(jobs,), name="chargehand-thread", daemon=True).start()
+        thread = threading.Thread(
+            target=_serve, args=(jobs,), name="chargehand-thread", daemon=True
+        )
+        with naming_shortage():
+            thread.start()
     jobs.put(job)
 
 

@@ -17,6 +17,7 @@ from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.presentation.question_words import answer_in, objection_to, question_lines
+from chargehand.reused_threads import in_thread
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH
 
 #: typed as the whole line: answer in an editor, or let the supervisor's model answer
@@ -227,4 +228,4 @@ def _with_plan(question: Question, text: str) -> Question:
 
 
 async def _edit(text: str) -> str:
-    return await asyncio.to_thread(click.edit, text) or ""
+    return await in_thread(click.edit, text) or ""

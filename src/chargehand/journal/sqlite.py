@@ -1,6 +1,5 @@
 """The journal in an SQLite file: durable on one machine, with nothing to install beside it."""
 
-import asyncio
 import logging
 import os
 import threading
@@ -52,6 +51,7 @@ from chargehand.journal.sqlite_stream_copy import SqliteStreams
 from chargehand.journal.sqlite_transaction import Append, Transaction
 from chargehand.journal.sqlite_writer import Writer
 from chargehand.journal.storage_check import real_path
+from chargehand.reused_threads import in_thread_or_here
 
 log = logging.getLogger("chargehand.journal")
 
@@ -176,12 +176,7 @@ class SqliteJournal:
     async def close(self) -> None:
         """Write down what is pending and let go of everything. Closing twice is fine."""
         if not self._gate.is_forked:
-            try:
-                shutting = asyncio.get_running_loop().run_in_executor(None, self._shut)
-            except RuntimeError:  # no thread to be had: it ends here, while the event loop waits
-                self._shut()
-            else:
-                await shutting
+            await in_thread_or_here(self._shut)
 
     def _shut(self) -> None:
         with self._shutting:

@@ -20,6 +20,7 @@ from chargehand.facts.value import Value
 from chargehand.journal.base import Journal
 from chargehand.past_runs import fold, is_known
 from chargehand.result import earlier_of
+from chargehand.reused_threads import in_thread
 from chargehand.roles.roster import Member, changed_workers, differences, versions
 from chargehand.runtime import Leading, Runtime
 from chargehand.runtime.command_inbox import Submission
@@ -267,7 +268,7 @@ class RunStart:
         result = await self.control.look(run_id)
         if not isinstance(result.status, RunStatus):
             raise UsageError(f"run {run_id} has not ended; wait for it, or resume it first")
-        return await asyncio.to_thread(earlier_of, result)
+        return await in_thread(earlier_of, result)
 
     def check_roster(self, live_run: LiveRun, *, accept: bool) -> None:
         """Raise `RosterMismatch` if this supervisor cannot lead the run, or not as it was begun."""

@@ -48,6 +48,7 @@ from chargehand.notify.base import Notify
 from chargehand.notify.run_notices import RunNotices
 from chargehand.past_runs import JournalHandle, is_known
 from chargehand.result import RunResult
+from chargehand.reused_threads import in_thread
 from chargehand.roles.function_worker import Where
 from chargehand.roles.roster import Member, Roster
 from chargehand.roles.shared_resources import ModelChoice, Resources
@@ -783,5 +784,5 @@ async def _unsaid(result: RunResult, said: str, at: datetime) -> AnswerPiece | N
         return None
     is_empty = not any(task.state is TaskState.DONE for task in result.tasks.values())
     # Elsewhere, because parts of it may have to be read from the journal.
-    text = "" if is_empty else await asyncio.to_thread(lambda: result.answer.text)
+    text = "" if is_empty else await in_thread(lambda: result.answer.text)
     return None if text == said else AnswerPiece(text=text, begins_anew=bool(said), at=at)

@@ -29,6 +29,7 @@ from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan, Reach, find_cycle
 from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.base import load_value
+from chargehand.reused_threads import in_thread
 from chargehand.roles.for_each import unlistable_files
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH, REJECT
 from chargehand.roles.roster import Roster
@@ -137,9 +138,7 @@ def plan_routes(api: ApiContext) -> APIRouter:
         paces = await api.boss.paces()
         reach = await api.boss.reach() if grant.allows(Scope.OPERATE) else {}
         # In a thread, because checking a huge plan takes long and would block other requests.
-        found = await asyncio.to_thread(
-            _check, body.plan, api.boss.roster, api.boss.limits, paces, reach
-        )
+        found = await in_thread(_check, body.plan, api.boss.roster, api.boss.limits, paces, reach)
         return json_response(found)
 
     @router.get("/runs/{run}/plan", **returns(PlanView))

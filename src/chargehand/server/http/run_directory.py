@@ -17,6 +17,7 @@ from chargehand.facts.events import RunFinished, RunRequested
 from chargehand.journal.base import Head, Journal, Process, load_value
 from chargehand.presentation.run_status import SUBMITTED, UNREADABLE, is_nested, status_of
 from chargehand.result import RunResult, Standing
+from chargehand.reused_threads import in_thread
 from chargehand.runtime.command_inbox import answers_in, submission_of, submissions
 from chargehand.server.http import run_views as views
 from chargehand.server.http.run_cache import AskedQuestion, RunRecord, RunRecords
@@ -400,7 +401,7 @@ class RunDirectory:
             async with record.lock:  # the record must not change while a thread reads it
                 # The stream continues after `seq`, so all parts must be as new as `seq`.
                 if record.seq == seq or looks == MOST_LOOKS:
-                    return await asyncio.to_thread(
+                    return await in_thread(
                         self._snapshot, standing, questions, waits, children, work
                     )
 

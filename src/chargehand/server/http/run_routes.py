@@ -1,6 +1,5 @@
 """Routes for runs: list, submit, read, follow."""
 
-import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +10,7 @@ from starlette.responses import Response
 from chargehand.errors import NotLeading, UsageError
 from chargehand.facts.limits import tightened
 from chargehand.journal.base import load_value
+from chargehand.reused_threads import in_thread
 from chargehand.server.http import run_views as views
 from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import JSON_TYPE, Refusal, json_response
@@ -332,4 +332,4 @@ async def _task(api: ApiContext, record: RunRecord, id_: str, *, full: bool) -> 
         )
 
     async with record.lock:
-        return json_response(await asyncio.to_thread(build))
+        return json_response(await in_thread(build))

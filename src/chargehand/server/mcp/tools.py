@@ -18,6 +18,7 @@ from chargehand.facts.plan import Plan
 from chargehand.presentation.event_relay import RunListener
 from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at, status_of
 from chargehand.result import RunResult
+from chargehand.reused_threads import in_thread
 from chargehand.server.mcp.connected_client import AnyContext, ClientQuestions, McpClient, is_taken
 from chargehand.server.mcp.run_updates import Follower
 from chargehand.server.mcp.tool_replies import (
@@ -187,7 +188,7 @@ class McpTools:
     @told
     async def report(self, run: RunId) -> ReportReply:
         """Where the time, the tokens and the money of a run went: a summary of its trace."""
-        return await asyncio.to_thread(ReportReply.of, await self._boss.look(run))
+        return await in_thread(ReportReply.of, await self._boss.look(run))
 
     @told
     async def answer(
@@ -263,7 +264,7 @@ class McpTools:
     async def _reply(self, run: str) -> RunReply:
         result = await self._boss.look(run)
         status, is_here = self._status(result), run in self._endings
-        return await asyncio.to_thread(RunReply.of, result, status, is_here=is_here)
+        return await in_thread(RunReply.of, result, status, is_here=is_here)
 
     # waiting for a run
 
