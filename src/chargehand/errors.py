@@ -299,7 +299,7 @@ class NeedsRefresh(UsageError):
 
 
 class WrongLoop(UsageError):
-    """A supervisor that works in one event loop was used from another."""
+    """A supervisor that works in one event loop was used from another, or its loop was closed while it worked."""
 
 
 class ForkedCopy(UsageError):

@@ -252,6 +252,33 @@ async def test_one_supervisor_is_not_used_from_two_loops_at_once() -> None:
         await run.wait()
 
 
+def test_a_supervisor_whose_loop_was_closed_says_so_and_a_new_one_goes_on(tmp_path: Path) -> None:
+    """There is nowhere left to await it."""
+    ends = iter([False, True])
+
+    @ch.worker("waiter", "Waits, the first time")
+    async def wait(brief: ch.Brief) -> str:
+        if not next(ends):
+            await asyncio.Event().wait()
+        return "done"
+
+    async def begin(boss: ch.Supervisor) -> str:
+        run = await boss.submit(make_plan(make_task("t", "waiter")))
+        await asyncio.sleep(0.05)
+        return run.id
+
+    journal = tmp_path / "runs.db"
+    boss = ch.Supervisor([wait], journal=journal)
+    loop = asyncio.new_event_loop()
+    run = loop.run_until_complete(begin(boss))
+    loop.close()  # with the supervisor at work in it
+    with pytest.raises(ch.errors.WrongLoop, match=r"was closed.*make a new Supervisor"):
+        asyncio.run(boss.run(make_plan(make_task("t", "waiter"))))
+    asyncio.run(boss.close())
+    again = ch.Supervisor([wait], journal=journal)
+    assert asyncio.run(again.resume(run)).answer.output == "done"
+
+
 def test_a_supervisor_can_be_used_in_one_loop_after_another() -> None:
     @ch.worker("echo", "Echoes")
     async def echo(brief: ch.Brief) -> str:

@@ -352,6 +352,11 @@ class Runtime:
     def refuse_other_loop(self) -> None:
         """Raise `WrongLoop` unless this is the event loop it works in, `ForkedCopy` in another process."""
         refuse_copy(self._home)
+        if self.loop.is_closed():
+            raise WrongLoop(
+                "the event loop of this supervisor was closed while the supervisor was at work; close it "
+                "(await boss.close()), make a new Supervisor on the same journal, and resume unfinished runs there"
+            )
         if self.loop is not asyncio.get_running_loop():
             raise WrongLoop(
                 "this supervisor is at work in another event loop; "
