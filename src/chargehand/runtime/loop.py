@@ -75,6 +75,7 @@ from chargehand.runtime.attempt_factory import AttemptFactory
 from chargehand.runtime.command_inbox import CommandInbox
 from chargehand.runtime.log_lines import log_events
 from chargehand.runtime.loop_watchdog import Watchdog
+from chargehand.runtime.outside_task import outside_task
 from chargehand.runtime.wait_warnings import SILENCE, WaitWarnings
 
 log = logging.getLogger("chargehand")
@@ -911,7 +912,8 @@ class Runtime:
         for event in events:
             for hook in self._hooks.get(type(event), ()):
                 try:
-                    hook(run, event)
+                    with outside_task():
+                        hook(run, event)
                 except KeyboardInterrupt:
                     raise
                 except BaseException:  # a hook's SystemExit must not end the runs
