@@ -5,10 +5,11 @@ import enum
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import attrs
 import msgspec
 import pytest
 from msgspec import Raw
@@ -271,6 +272,79 @@ def test_an_object_is_asked_for_its_form_once() -> None:
 def test_what_is_stored_is_what_was_checked(form: object) -> None:
     with pytest.raises(NotJSON):
         Value.of([Once(form, "harmless", "harmless", "harmless")])
+
+
+# Fields that cannot be read
+
+
+def unreadable(error: BaseException, make: Callable[[type], type]) -> object:
+    class Record:
+        cell: int = 1
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "cell":
+                raise error
+            return super().__getattribute__(name)
+
+    return make(Record)()
+
+
+@pytest.mark.parametrize("make", [dataclass, attrs.define(slots=False)])
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: {"a": [(v,)]}, Row, Sheet])
+@pytest.mark.parametrize("error", [SystemExit(3), ValueError("no"), AttributeError("gone")])
+def test_a_field_that_cannot_be_read_is_refused_and_not_left_out(
+    error: BaseException, wrap: Callable[[Any], object], make: Callable[[type], type]
+) -> None:
+    with pytest.raises(NotJSON, match="field 'cell' of Record"):
+        Value.of(wrap(unreadable(error, make)))
+
+
+def test_a_field_that_was_never_set_is_refused_and_not_left_out() -> None:
+    @dataclass(slots=True)
+    class Half:
+        first: int = 1
+        second: int = field(init=False)
+
+    with pytest.raises(NotJSON, match="'second' of Half"):
+        Value.of(Half())
+
+
+def test_fields_that_are_unset_on_purpose_are_left_out() -> None:
+    @dataclass
+    class Some:
+        first: int = 1
+        second: object = msgspec.UNSET
+        _own: int = 2
+
+    assert Value.of(Some()).read() == {"first": 1, "_own": 2}
+
+
+class Rude(BaseException):
+    def __str__(self) -> str:
+        raise SystemExit(4)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), Rude(), GeneratorExit(), ValueError("no")])
+def test_whatever_is_raised_in_a_conversion_is_a_refusal(error: BaseException) -> None:
+    class Fails:
+        def model_dump(self, *, mode: str) -> object:
+            raise error
+
+    for data in (Fails(), [Fails()], {"a": Fails()}, Sheet(Fails())):
+        with pytest.raises(NotJSON):
+            Value.of(data)
+
+
+async def test_f1_a_result_that_cannot_be_read_fails_its_task_by_name() -> None:
+    @ch.worker("clerk", "Files")
+    async def clerk(brief: Brief) -> object:
+        return unreadable(SystemExit(3), dataclass)
+
+    task = Task(id="t", description="File it", worker="clerk")
+    async with ch.Supervisor([clerk], limits=ch.Limits(attempts=1)) as boss:
+        result = await boss.run(ch.Plan(goal="File", tasks=[task]))
+    assert result.status == "failed"
+    assert "field 'cell' of Record" in str(result.tasks["t"].error)
 
 
 def test_brackets_in_texts_are_no_levels_and_no_parts() -> None:

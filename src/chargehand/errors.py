@@ -52,6 +52,7 @@ ChargehandError
 │   └── NotLeading              another process leads this run, or ours has lost its lease
 ├── ServerUnreachable         the operator; no server answers at that address
 ├── NoticeNotSent             the operator; a notice was not sent, and the run continues
+├── OutOfThreads              the operator; the system starts no more threads for this process
 ├── RunInterrupted            the person at the keyboard; the run can be resumed
 └── InternalError             us; please report it
 """
@@ -298,7 +299,7 @@ class NeedsRefresh(UsageError):
 
 
 class WrongLoop(UsageError):
-    """A supervisor that works in one event loop was used from another."""
+    """A supervisor that works in one event loop was used from another, or its loop was closed while it worked."""
 
 
 class ForkedCopy(UsageError):
@@ -482,7 +483,7 @@ class JournalBusy(JournalError):
 
 
 class JournalFull(JournalError):
-    """The disk of the journal, or of its blobs, is full."""
+    """The disk of the journal, or of its blobs, is full, or a limit on the size of files is reached."""
 
 
 class JournalReadOnly(JournalError):
@@ -507,6 +508,24 @@ class ServerUnreachable(ChargehandError):
 
 class NoticeNotSent(ChargehandError):
     """A notice could not be sent. It is logged; the run continues."""
+
+
+class OutOfThreads(ChargehandError, RuntimeError):
+    """The system starts no more threads for this process."""
+
+    def __init__(
+        self,
+        words: str = "this process cannot start another thread: its memory (ulimit -v), or the processes and "
+        "threads of its user or container (ulimit -u, pids.max), are used up; end processes or raise "
+        "the limit, then try again",
+    ) -> None:
+        super().__init__(words)
+
+
+def is_thread_shortage(error: BaseException) -> bool:
+    """Whether the system has given no thread; Python has no type for it."""
+    words = str(error) if type(error) is RuntimeError else ""
+    return isinstance(error, OutOfThreads) or words.startswith("can't start new thread")
 
 
 class RunInterrupted(ChargehandError):

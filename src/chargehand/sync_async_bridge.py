@@ -2,21 +2,27 @@
 
 Plain code that has no event loop, or cannot lend its own, calls async code on one daemon loop per process. Async
 code calls plain functions in threads: as many as are needed at once, kept a while for the next call.
+
+All threads are started here, or through `start_thread` and `naming_shortage`: where the system gives no thread, it is
+waited for, and then `OutOfThreads` says so.
 """
 
 import asyncio
 import contextlib
 import contextvars
 import os
+import sys
 import threading
+import time
+from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, wraps
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from chargehand.errors import UsageError
+from chargehand.errors import OutOfThreads, UsageError, is_thread_shortage
 from chargehand.fork_guard import end_copy
 
 P = ParamSpec("P")
@@ -25,6 +31,9 @@ Job: TypeAlias = Callable[[], None]
 
 #: threads kept for the next calls; starting one costs more than most plain tools do
 MOST_IDLE = 8
+#: seconds that a thread is waited for when the system gives none, and between two tries
+PATIENCE = 4.0
+PAUSE = 0.1
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -36,7 +45,12 @@ _pid = 0
 
 def run_in_background(coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
     """Run a coroutine on the background loop."""
-    return asyncio.run_coroutine_threadsafe(coroutine, background_loop())
+    try:
+        loop = background_loop()
+    except BaseException:
+        coroutine.close()
+        raise
+    return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
 
 def wait_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -68,7 +82,7 @@ def read_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
     """`wait_in_background` for a short look into a journal, which needs no particular loop."""
     if not is_in_background():
         return run_in_background(coroutine).result()
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, naming_shortage():
         return pool.submit(asyncio.run, coroutine).result()
 
 
@@ -85,27 +99,80 @@ def background_loop() -> asyncio.AbstractEventLoop:
     global _loop, _pid  # one per process is the point
     with _lock:
         if _loop is None or _pid != os.getpid():
-            _loop, _pid = asyncio.new_event_loop(), os.getpid()
-            threading.Thread(target=_loop.run_forever, name="chargehand", daemon=True).start()
+            loop = asyncio.new_event_loop()
+            try:
+                start_thread(
+                    threading.Thread(target=loop.run_forever, name="chargehand", daemon=True)
+                )
+            except BaseException:
+                loop.close()  # the next call tries again
+                raise
+            _loop, _pid = loop, os.getpid()
         return _loop
 
 
 # async code calls plain functions
 
 
-async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Call a plain function in a daemon thread.
+async def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a plain function in a daemon thread. Raises `OutOfThreads` if there is none for `PATIENCE` seconds.
 
     A function that hangs cannot be killed; on cancellation it goes on unheard. In a pool of fixed
     size it would hold a place that other calls wait for, and the end of the program would wait
     for it.
     """
     call = partial(contextvars.copy_context().run, function, *args, **kwargs)
-    done = start_call(asyncio.get_running_loop(), call)
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + PATIENCE
+    while True:
+        try:
+            done = start_call(loop, call)
+            break
+        except OutOfThreads:
+            if loop.time() >= ends_at or sys.is_finalizing():
+                raise
+        await asyncio.sleep(PAUSE)
     is_fine, value = await done
     if not is_fine:
         raise value
-    return value
+    outcome: T = value
+    return outcome
+
+
+async def in_thread_or_here(function: Callable[[], None]) -> None:
+    """Call a function that must be called, such as one that closes: without a thread, while the event loop waits."""
+    try:
+        done = start_call(asyncio.get_running_loop(), function)
+    except OutOfThreads:
+        function()
+        return
+    is_fine, error = await done
+    if not is_fine:
+        raise error
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread; waits up to `PATIENCE` seconds until the system gives one, then raises `OutOfThreads`."""
+    ends_at = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with naming_shortage():
+                return thread.start()
+        except OutOfThreads:
+            if time.monotonic() >= ends_at or sys.is_finalizing():
+                raise
+        time.sleep(PAUSE)
+
+
+@contextlib.contextmanager
+def naming_shortage() -> Iterator[None]:
+    """Raise `OutOfThreads` for what Python raises if the system gives no thread."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_thread_shortage(error) or isinstance(error, OutOfThreads):
+            raise
+        raise OutOfThreads from error
 
 
 def start_call(
@@ -113,7 +180,7 @@ def start_call(
 ) -> "asyncio.Future[tuple[bool, Any]]":
     """Begin a call in a daemon thread; the future gets (True, result) or (False, error).
 
-    Raises `RuntimeError` if there is no thread to be had; the function is not called then.
+    Raises `OutOfThreads` if there is no thread to be had; the function is not called then.
     """
     done: asyncio.Future[tuple[bool, Any]] = loop.create_future()
     home = os.getpid()
@@ -158,7 +225,11 @@ def _hand_out(job: Job) -> None:
         jobs = _idle.pop()
     except IndexError:
         jobs = SimpleQueue()
-        threading.Thread(target=_serve, args=(jobs,), name="chargehand-thread", daemon=True).start()
+        thread = threading.Thread(
+            target=_serve, args=(jobs,), name="chargehand-thread", daemon=True
+        )
+        with naming_shortage():
+            thread.start()
     jobs.put(job)
 
 
@@ -173,3 +244,23 @@ def _serve(jobs: "SimpleQueue[Job]") -> None:
 _idle: "deque[SimpleQueue[Job]]" = deque()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # a child has the queues but not the threads
+
+
+@contextlib.contextmanager
+def outside_task() -> Iterator[None]:
+    """Within it, there is no current task, as in a callback of the event loop.
+
+    A hook that cancels `asyncio.current_task()` would otherwise cancel the loop of the runtime, and all runs with it.
+    Undoing that afterwards is not possible in all versions of Python, and could swallow a cancellation from outside,
+    which this cannot: nothing else happens in the event loop meanwhile.
+    """
+    task = asyncio.current_task()
+    if task is None:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    _leave_task(loop, task)
+    try:
+        yield
+    finally:
+        _enter_task(loop, task)

@@ -1,8 +1,13 @@
 """Journals that this user may only read: commands that look at runs work, and change nothing beside them."""
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +15,9 @@ from click.testing import CliRunner, Result
 
 import chargehand as ch
 from chargehand.cli import main
-from chargehand.errors import JournalReadOnly
+from chargehand.errors import JournalFull, JournalReadOnly
+from tests.chaos.disks import fill, small_disk
+from tests.chaos.needs import Needs
 from tests.guide.conftest import make_plan, make_task
 
 
@@ -128,3 +135,118 @@ def test_a_log_that_another_process_writes_is_read_too(journal: str, forbid: For
             return await asyncio.to_thread(chargehand, "show", "last", "--journal", journal)
 
     assert "fresh" in asyncio.run(watched()).stdout
+
+
+# A7: the disk of the journal is full
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a small disk, in memory, of its own."""
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack.enter_context(small_disk(tmp_path / "disk", "900k"))
+        except Needs as error:
+            pytest.skip(str(error))
+
+
+def killed_at_work(journal: str) -> None:
+    """Leave the log of a process that died."""
+    done = subprocess.run([sys.executable, "-c", KILLED, journal], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+KILLED = """
+import os, signal, sys
+import chargehand as ch
+
+@ch.worker("w", "Dies at work")
+async def w(brief: ch.Brief) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+plan = ch.Plan(goal="Die", tasks=[ch.Task(id="t", description="Die", worker="w")])
+ch.Supervisor([w], journal=sys.argv[1]).run_sync(plan)
+"""
+LOOKING = (["runs"], ["status"], ["show", "last"], ["trace", "last"], ["verify"])
+
+
+@pytest.mark.parametrize("left", ["nothing", "log", "log and index"])
+def test_a7_commands_that_look_at_runs_read_a_journal_on_a_full_disk(
+    full_disk: Path, left: str
+) -> None:
+    """Also where a process died: then its log is read, and there is no room for SQLite's index of it."""
+    place = str(full_disk / "runs.db")
+
+    async def work() -> None:
+        async with ch.Supervisor([clerk], journal=place) as boss:
+            await boss.run(make_plan(make_task("a", "clerk")))
+
+    asyncio.run(work())
+    if left != "nothing":
+        killed_at_work(place)
+    if left == "log":
+        Path(f"{place}-shm").unlink()
+    for words in LOOKING:
+        ballast = fill(full_disk).rename(full_disk / f"ballast-{words[0]}")
+        told = chargehand(*words, "--journal", place)
+        assert (told.exit_code, "damaged" in told.output) == (0, False), (words, told.output)
+    for words in (["prune", "--keep", "0"], ["cancel", "last"]) if left != "nothing" else ():
+        told = chargehand(*words, "--journal", place)
+        assert (told.exit_code, "its disk is full" in told.stderr) == (2, True), told.output
+    with pytest.raises(JournalFull):
+        ch.Supervisor([clerk], journal=place)
+    for ballast in full_disk.glob("ballast-*"):
+        ballast.unlink()
+    told = chargehand("verify", "--journal", place)
+    assert "no damage found" in told.output
+    assert len(chargehand("runs", "--journal", place).stdout.splitlines()) == (
+        2 if left == "nothing" else 3
+    )
+
+
+def test_a_limit_on_the_size_of_files_is_named(journal: str) -> None:
+    """`runs` reads the journal all the same; what would write names the limit."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_240, limits[1]))
+    try:
+        assert chargehand("runs", "--journal", journal).exit_code == 0
+        told = chargehand("prune", "--keep", "0", "--journal", journal)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (told.exit_code, "ulimit -f" in told.stderr) == (2, True), told.output
+
+
+def test_status_tells_of_an_interrupted_run_that_this_user_may_only_read(
+    tmp_path: Path, forbid: Forbid
+) -> None:
+    place = str(tmp_path / "left.db")
+    killed_at_work(place)
+    forbid(os.W_OK, place)
+    told = chargehand("status", "--journal", place)
+    assert (told.exit_code, "interrupted" in told.stdout) == (0, True), told.output
+
+
+# Files that are no journal
+
+
+@pytest.mark.parametrize("content", [b"x", b"The notes of a person\n", bytes(8192)])
+@pytest.mark.parametrize("command", ["runs", "status", "verify", "run"])
+def test_a_file_that_is_no_journal_is_told_as_that_and_left_as_it_is(
+    tmp_path: Path, content: bytes, command: str
+) -> None:
+    place = tmp_path / "notes.db"
+    place.write_bytes(content)
+    more = ["Hello", "--model", "offline"] if command == "run" else []
+    told = chargehand(command, *more, "--journal", str(place))
+    assert told.exit_code == 2
+    assert "is no journal of chargehand" in told.stderr
+    assert "damaged" not in told.output
+    assert files_in(tmp_path) == {"notes.db": content}
+
+
+@pytest.mark.parametrize("content", [b"x", bytes(8192)])
+def test_a_journal_that_lost_its_header_is_damaged(journal: str, content: bytes) -> None:
+    """Its head mark says that it was one."""
+    Path(journal).write_bytes(content)
+    told = chargehand("runs", "--journal", journal)
+    assert (told.exit_code, "damaged" in told.stderr) == (2, True)

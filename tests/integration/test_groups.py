@@ -136,6 +136,16 @@ async def test_a_listener_that_fails_changes_nothing(
     assert "hear_failed" in caplog.text
 
 
+async def test_a_listener_that_cancels_its_task_changes_nothing() -> None:
+    def cancel(_: Message) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            task.cancel()
+
+    group = Group([speaker("ada")], manager=RoundRobinManager())
+    assert (await group.send("Who is there?", hear=cancel)).status == "succeeded"
+
+
 async def test_a_conversation_that_was_held_before_is_told_again() -> None:
     group = Group([speaker("ada")], manager=RoundRobinManager())
     first = await group.send("Who is there?", key="once")

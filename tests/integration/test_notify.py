@@ -426,6 +426,34 @@ def test_a_notifier_that_hangs_holds_up_nothing() -> None:
     assert worked + 5 <= ended < worked + 5.1, "what hangs has five seconds at the very end"
 
 
+async def test_a_notifier_that_cancels_its_task_loses_that_notice_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What waits behind it is sent."""
+
+    class CancelsFirst(Heard):
+        is_first = True
+
+        async def notify(self, notice: Notice) -> None:
+            if self.is_first:
+                self.is_first = False
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)
+            await super().notify(notice)
+
+    heard = CancelsFirst()
+    async with ch.Supervisor([asker], notify=heard) as boss:
+        runs = [await boss.submit(ASKS), await boss.submit(ASKS)]
+        await heard.came.wait()
+        for run in runs:
+            (question,) = (await boss.look(run.id)).questions
+            await boss.answer(question.id, "red")
+            assert (await run.wait()).status == "succeeded"
+    assert len([r for r in caplog.records if "notice_not_sent" in r.getMessage()]) == 1
+
+
 @pytest.mark.parametrize("kind", [RuntimeError, SystemExit, asyncio.CancelledError, BaseException])
 async def test_a_notifier_that_fails_changes_nothing_and_is_logged(
     caplog: pytest.LogCaptureFixture, kind: type[BaseException]

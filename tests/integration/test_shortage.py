@@ -13,13 +13,15 @@ from typing import Any
 
 import apsw
 import pytest
+from click.testing import CliRunner
 
 from chargehand import sync_async_bridge
+from chargehand.cli import main as cli
 from chargehand.engines import local_engine as local
 from chargehand.engines.base import Job
 from chargehand.engines.brief import Brief
 from chargehand.engines.local_engine import Threads
-from chargehand.errors import JournalBusy, JournalFailed
+from chargehand.errors import JournalBusy, JournalFailed, OutOfThreads
 from chargehand.facts.outcome import SHORTAGE, ErrorClass, classify
 from chargehand.facts.plan import Task
 from chargehand.journal.base import PATIENCE
@@ -129,6 +131,94 @@ def test_j12_a_function_that_found_no_thread_runs_once_when_there_is_one(
 
     run_virtual(main())
     assert calls == ["run"]
+
+
+@pytest.fixture
+def no_thread(monkeypatch: pytest.MonkeyPatch) -> list[RuntimeError]:
+    """What starting a thread raises, from the last on, until there is none left; no thread is left over from before."""
+    refusals: list[RuntimeError] = []
+    start = threading.Thread.start
+
+    def refuse_first(thread: threading.Thread) -> None:
+        if refusals:
+            raise refusals.pop()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_first)
+    monkeypatch.setattr(sync_async_bridge, "_idle", deque())
+    return refusals
+
+
+SHORT = "can't start new thread"
+
+
+def test_j12_a_call_that_finds_no_thread_waits_for_one(no_thread: list[RuntimeError]) -> None:
+    async def main() -> float:
+        no_thread.extend(RuntimeError(SHORT) for _ in range(5))
+        began = asyncio.get_running_loop().time()
+        assert await sync_async_bridge.in_thread(str, 7) == "7"
+        return asyncio.get_running_loop().time() - began
+
+    assert run_virtual(main()) == pytest.approx(5 * sync_async_bridge.PAUSE)
+
+
+def test_j12_a_call_that_finds_no_thread_for_long_says_so(no_thread: list[RuntimeError]) -> None:
+    async def main() -> None:
+        no_thread.extend(RuntimeError(SHORT) for _ in range(1000))
+        with pytest.raises(OutOfThreads, match=r"ulimit -v.*raise the limit"):
+            await sync_async_bridge.in_thread(str, 7)
+
+    run_virtual(main())
+
+
+async def test_j12_what_must_be_closed_is_closed_without_a_thread(
+    tmp_path: Path, no_thread: list[RuntimeError]
+) -> None:
+    journal = SqliteJournal(tmp_path / "runs.db")
+    await journal.append("run", notes("one"))
+    no_thread.extend(RuntimeError(SHORT) for _ in range(1000))
+    await journal.close()
+    no_thread.clear()
+    async with SqliteJournal(tmp_path / "runs.db") as again:
+        assert [head.stream for head in await again.heads()] == ["run"]
+
+
+def test_j12_a_background_loop_that_found_no_thread_is_started_by_the_next_call(
+    no_thread: list[RuntimeError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not be taken for one that runs: the call would wait for ever."""
+
+    async def work() -> str:
+        return "done"
+
+    monkeypatch.setattr(sync_async_bridge, "_loop", None)
+    monkeypatch.setattr(sync_async_bridge, "PATIENCE", 0.0)
+    no_thread.append(RuntimeError(SHORT))
+    with pytest.raises(OutOfThreads):
+        sync_async_bridge.wait_in_background(work())
+    assert sync_async_bridge.wait_in_background(work()) == "done"
+
+
+def test_j12_a_shortage_of_threads_is_told_as_that() -> None:
+    for error in (RuntimeError(SHORT), OutOfThreads()):
+        assert classify(error) is ErrorClass.RESOURCE
+    assert classify(RuntimeError("another")) is ErrorClass.LOGIC
+
+
+@pytest.mark.parametrize("raised", [RuntimeError(SHORT), MemoryError()])
+def test_j12_the_command_line_names_a_shortage(
+    raised: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever met it: event loops start threads of their own, too."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr("chargehand.cli.runs_show_trace.heads_in", refuse)
+    told = CliRunner().invoke(cli, ["runs"])
+    assert told.exit_code == 1
+    assert "ulimit -v" in told.stderr
+    assert "try again" in told.stderr
 
 
 def test_a_lock_that_another_program_holds_is_reported_within_five_seconds() -> None:

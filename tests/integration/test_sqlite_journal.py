@@ -431,6 +431,9 @@ def test_every_refusal_is_an_error_of_ours() -> None:
         (apsw.BusyError(""), 0, JournalBusy),
         (apsw.CorruptError(""), 0, JournalDamaged),
         (apsw.NotADBError(""), 0, JournalDamaged),
+        (apsw.SQLError(""), 0, JournalError),
+        (apsw.IOError(""), errno.EFBIG, JournalFull),
+        (OSError(errno.EFBIG, ""), 0, JournalFull),
         (OSError(errno.EROFS, ""), 0, JournalReadOnly),
         (OSError(errno.EIO, ""), 0, JournalFailed),
     ]

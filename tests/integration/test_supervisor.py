@@ -252,6 +252,80 @@ async def test_one_supervisor_is_not_used_from_two_loops_at_once() -> None:
         await run.wait()
 
 
+async def test_f1_a_hook_that_cancels_its_task_harms_no_run() -> None:
+    """It runs in no task: there is nothing that it could cancel."""
+
+    @ch.worker("echo", "Echoes")
+    async def echo(brief: ch.Brief) -> str:
+        await asyncio.sleep(0)
+        return brief.task.id
+
+    seen: list[object] = []
+
+    def cancel(run: str, event: object) -> None:
+        task = asyncio.current_task()
+        seen.append(task)
+        if task is not None:
+            task.cancel()
+
+    def cancel_blindly(run: str, event: object) -> None:
+        asyncio.current_task().cancel()  # type: ignore[union-attr]  # that is the fault
+
+    async with ch.Supervisor([echo]) as boss:
+        boss.on(ch.events.RunRequested, ch.events.AttemptStarted, ch.events.AttemptFinished)(cancel)
+        boss.on(ch.events.AttemptStarted)(cancel_blindly)
+        plan = make_plan(make_task("a", "echo"), make_task("b", "echo", "a"))
+        first, second = await asyncio.gather(boss.run(plan), boss.run(plan))
+    assert first.status == second.status == "succeeded"
+    assert set(seen) == {None}
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_cancellation_from_outside_still_cancels_a_run_with_hooks() -> None:
+    begun = asyncio.Event()
+
+    @ch.worker("slow", "Never ends by itself")
+    async def slow(brief: ch.Brief) -> None:
+        await asyncio.Event().wait()
+
+    async with ch.Supervisor([slow]) as boss:
+        boss.on(ch.events.AttemptStarted)(lambda _, __: begun.set())
+        running = asyncio.create_task(boss.run(make_plan(make_task("t", "slow"))))
+        await begun.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+def test_a_supervisor_whose_loop_was_closed_says_so_and_a_new_one_goes_on(tmp_path: Path) -> None:
+    """There is nowhere left to await it."""
+    ends = iter([False, True])
+
+    @ch.worker("waiter", "Waits, the first time")
+    async def wait(brief: ch.Brief) -> str:
+        if not next(ends):
+            await asyncio.Event().wait()
+        return "done"
+
+    async def begin(boss: ch.Supervisor) -> str:
+        run = await boss.submit(make_plan(make_task("t", "waiter")))
+        await asyncio.sleep(0.05)
+        return run.id
+
+    journal = tmp_path / "runs.db"
+    boss = ch.Supervisor([wait], journal=journal)
+    loop = asyncio.new_event_loop()
+    run = loop.run_until_complete(begin(boss))
+    loop.close()  # with the supervisor at work in it
+    with pytest.raises(ch.errors.WrongLoop, match=r"was closed.*make a new Supervisor"):
+        asyncio.run(boss.run(make_plan(make_task("t", "waiter"))))
+    asyncio.run(boss.close())
+    again = ch.Supervisor([wait], journal=journal)
+    assert asyncio.run(again.resume(run)).answer.output == "done"
+
+
 def test_a_supervisor_can_be_used_in_one_loop_after_another() -> None:
     @ch.worker("echo", "Echoes")
     async def echo(brief: ch.Brief) -> str:

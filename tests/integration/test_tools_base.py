@@ -17,6 +17,7 @@ import urllib.parse
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import date, timedelta
 from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
@@ -737,3 +738,37 @@ def test_importing_the_base_does_not_import_pydantic() -> None:
     code = "import sys, chargehand.tools.base, chargehand.tools.toolbox; print('pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+# Python without docstrings or assertions
+
+
+def optimised(level: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """A run of the default crew in a process of its own."""
+    (folder / "prices.csv").write_text("product,price\nbag,35\numbrella,15\n")
+    command = [
+        sys.executable,
+        level,
+        "-m",
+        "chargehand",
+        "run",
+        "What does the cheapest product cost?",
+    ]
+    more = ["--files", str(folder), "--model", "offline", "--journal", str(folder / "runs.db")]
+    return subprocess.run(
+        [*command, *more], cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_python_without_assertions_works_the_same(tmp_path: Path) -> None:
+    done = optimised("-O", tmp_path)
+    assert (done.returncode, "15" in done.stdout) == (0, True), done.stderr
+
+
+def test_python_without_docstrings_is_told_as_that(tmp_path: Path) -> None:
+    """Nothing is wrong with the tool: Python has dropped its docstring."""
+    done = optimised("-OO", tmp_path)
+    assert done.returncode == 2
+    assert "PYTHONOPTIMIZE=2" in done.stderr
+    assert "use -O" in done.stderr
+    assert "needs a docstring" not in done.stderr

@@ -13,13 +13,18 @@ from chargehand.errors import (
     ChargehandError,
     JournalError,
     ModelDenied,
+    OutOfThreads,
     RunInterrupted,
     UsageError,
+    is_thread_shortage,
 )
 
 _USAGE, _FAILED, _INTERRUPTED = 2, 1, 130
 #: errors that the person can fix and then try again: exit code 2
 _TO_BE_SET_RIGHT = (UsageError, JournalError, ModelDenied)
+_OUT_OF_MEMORY = (
+    "there is not enough memory; end processes or raise the limit (ulimit -v), then try again"
+)
 #: by name, in the order in which a new user needs them: the module, and the line in the list of commands
 COMMANDS = {
     "run": ("run", "Run a request and print the answer."),
@@ -92,6 +97,13 @@ class _Commands(click.Group):
             sys.exit(_USAGE if isinstance(error, _TO_BE_SET_RIGHT) else _FAILED)
         except (KeyboardInterrupt, click.Abort):
             sys.exit(_INTERRUPTED)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and not is_thread_shortage(error):
+                raise
+            say(
+                f"chargehand: {_OUT_OF_MEMORY if isinstance(error, MemoryError) else OutOfThreads()}"
+            )
+            sys.exit(_FAILED)
         except FileNotFoundError:
             if _has_folder():
                 raise

@@ -18,6 +18,7 @@ from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.presentation.question_words import answer_in, objection_to, question_lines
 from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH
+from chargehand.sync_async_bridge import in_thread
 
 #: typed as the whole line: answer in an editor, or let the supervisor's model answer
 EDITOR, SUPERVISOR = "e", "s"
@@ -227,4 +228,4 @@ def _with_plan(question: Question, text: str) -> Question:
 
 
 async def _edit(text: str) -> str:
-    return await asyncio.to_thread(click.edit, text) or ""
+    return await in_thread(click.edit, text) or ""

@@ -31,6 +31,7 @@ from chargehand.presentation.run_status import nested_in
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.shared_runtime import GRACE
+from chargehand.sync_async_bridge import in_thread
 
 
 class Exit(IntEnum):
@@ -102,7 +103,7 @@ class RunSession:
             result = await self._boss.look(self._watch.run)
             if self._unled is not None and self._is_detached(result):
                 return self._tell_detached(result.id, *await self._unled())
-            return await asyncio.to_thread(self._tell, result)  # it may load blobs
+            return await in_thread(self._tell, result)  # it may load blobs
         finally:
             await self._boss.close()
 

@@ -37,6 +37,7 @@ from chargehand.presentation.run_status import (
 from chargehand.presentation.trace_lines import tree_lines
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor_factory import journal_place, reader_of
+from chargehand.sync_async_bridge import in_thread
 from chargehand.terminal_detection import is_terminal
 
 
@@ -158,10 +159,10 @@ def show(run_id: str, journal: str, *, as_json: bool) -> None:
         standing = await standing_of(boss, head)
         # In a thread, because this may load outputs from blobs.
         if as_json:
-            output.as_json(await asyncio.to_thread(shown_json, standing))
+            output.as_json(await in_thread(shown_json, standing))
         else:
             width = output.width()
-            for line in await asyncio.to_thread(lambda: list(shown(standing, journal, width))):
+            for line in await in_thread(lambda: list(shown(standing, journal, width))):
                 output.styled(line)
 
     asyncio.run(with_run(run_id, journal, look))
@@ -196,7 +197,7 @@ def trace(
 
     async def told(boss: Supervisor, head: Head) -> Trace:
         result = await boss.look(refuse_submitted(head).stream)
-        return await asyncio.to_thread(lambda: result.trace)
+        return await in_thread(lambda: result.trace)
 
     found = asyncio.run(with_run(run_id, journal, told))
     if tree or (not as_json and is_terminal(sys.stdout)):

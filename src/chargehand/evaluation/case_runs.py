@@ -1,6 +1,5 @@
 """Runs the cases of a suite one after another, with recorded replies or with the models themselves."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -95,7 +94,7 @@ async def run_cases(
     recording = ModelRecording(suite.recording, refresh=refresh, note=suite.options.note)
     if recording.is_metered:
         # Importing the price list takes a second, which must not block the event loop of a run.
-        await asyncio.to_thread(price_of, "openai:gpt-5-mini", ONE_CALL)
+        await in_thread(price_of, "openai:gpt-5-mini", ONE_CALL)
     results = []
     for crew in suite.crews:
         for model in suite.options.models or ("",):

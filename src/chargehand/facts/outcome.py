@@ -19,6 +19,7 @@ from chargehand.errors import (
     ToolError,
     UsageError,
     WorkerError,
+    is_thread_shortage,
 )
 from chargehand.facts.argument_checks import (
     SpanOrNone,
@@ -372,7 +373,7 @@ def classify(error: BaseException) -> ErrorClass:
         return ErrorClass.TIMEOUT
     if isinstance(error, PermissionError):
         return ErrorClass.DENIED
-    if isinstance(error, (MemoryError, JournalFull, JournalBusy)):
+    if isinstance(error, (MemoryError, JournalFull, JournalBusy)) or is_thread_shortage(error):
         return ErrorClass.RESOURCE
     if (status := status_of(error)) is not None:
         return _class_of_status(status)

@@ -1,11 +1,12 @@
 """Values that are passed between tasks: JSON bytes with the untrusted sources that they derive from."""
 
+import dataclasses
 import hashlib
 import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -64,12 +65,18 @@ class Value(Struct, frozen=True, gc=False, omit_defaults=True, repr_omit_default
             return _NOTHING if not taint else cls(taint=taint)
         if isinstance(data, _BINARY):
             raise NotJSON(_BYTES, is_final=True)
-        encoded, form_of = _encoded(data)
-        if type(data) not in _SCALARS:
-            _refuse_unfaithful(data, form_of, is_large=len(encoded) > INLINE_BYTES)
-        # msgspec writes NaN and infinity as null; only bytes with a null in them can hide one.
-        if b"null" in encoded:
-            _refuse_lost_floats(data, form_of)
+        try:
+            encoded, form_of = _encoded(data)
+            if type(data) not in _SCALARS:
+                _refuse_unfaithful(data, form_of, is_large=len(encoded) > INLINE_BYTES)
+            # msgspec writes NaN and infinity as null; only bytes with a null in them can hide one.
+            if b"null" in encoded:
+                _refuse_lost_floats(data, form_of)
+        except (NotJSON, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            # A property of the data may raise anything, SystemExit too.
+            raise _not_json(type(data).__name__, error) from error
         return cls(json=Raw(encoded), taint=taint)
 
     @classmethod
@@ -142,11 +149,15 @@ def canonical(data: object) -> bytes:
         raise _not_json(type(data).__name__, error) from error
 
 
-def _not_json(kind: str, error: Exception) -> NotJSON:
+def _not_json(kind: str, error: BaseException) -> NotJSON:
     """Why a value of this type cannot be stored."""
-    words = (
-        str(error) if isinstance(error, _Unawaited) else f"{kind} cannot be stored as JSON: {error}"
-    )
+    try:
+        words = str(error)
+    except BaseException:  # noqa: BLE001 - it is the caller's exception, and its `__str__` may do anything
+        words = ""
+    words = words or type(error).__name__
+    if not isinstance(error, _Unawaited):
+        words = f"{kind} cannot be stored as JSON: {words}"
     return NotJSON(words, is_final=isinstance(error, _NoForm))
 
 
@@ -165,7 +176,7 @@ def _encoded(data: object) -> "tuple[bytes, _FormOf]":
     except _NoForm as error:
         raise _not_json(kind, error) from error
     except Exception as error:  # a model's own `model_dump` can raise anything
-        raise NotJSON(f"{kind} cannot be stored as JSON: {error}") from error
+        raise _not_json(kind, error) from error
     if len(encoded) > DEPTH:
         _refuse_unreadable(encoded, kind)
     return encoded, form_of
@@ -288,12 +299,36 @@ def _refuse_unfaithful(data: object, form_of: "_FormOf", *, is_large: bool) -> N
             waiting += _compound(each)
         elif issubclass(type(each), _BINARY):
             raise NotJSON(_BYTES, is_final=True)
+        elif (names := _field_names(each)) is not None:
+            waiting += _compound([_field_of(each, name) for name in names])
         elif type(each) not in _SCALARS:
             try:
                 made = msgspec.to_builtins(each, enc_hook=form_of, builtin_types=_BINARY)
             except TypeError as error:  # the encoder accepted it, so it is `msgspec.Raw`
                 raise NotJSON(f"{error}; decode it first") from None
             waiting += _compound([made])
+
+
+def _field_names(data: object) -> Iterable[str] | None:
+    """The fields that msgspec stores of a dataclass, an attrs object or a struct; None for anything else."""
+    kind = type(data)
+    if issubclass(kind, Struct):
+        return kind.__struct_fields__
+    if dataclasses.is_dataclass(kind):
+        return [each.name for each in dataclasses.fields(kind)]
+    attrs = getattr(kind, "__attrs_attrs__", None)
+    return None if attrs is None else [a.name for a in attrs if not a.name.startswith("_")]
+
+
+def _field_of(data: object, name: str) -> object:
+    """The field of an object. msgspec leaves out one that cannot be read, so that is refused here."""
+    try:
+        found: object = getattr(data, name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _not_json(f"the field {name!r} of {type(data).__name__}", error) from error
+    return None if found is msgspec.UNSET else found
 
 
 def _concrete(part: Any) -> object:

@@ -18,7 +18,7 @@ from chargehand.facts.outcome import SHORTAGE
 from chargehand.facts.value import digest_of
 from chargehand.journal.closed_guard import Availability
 from chargehand.journal.durable_files import make_folder, sync_folder, write_whole
-from chargehand.journal.sqlite_errors import NO_RIGHT, NO_ROOM, short
+from chargehand.journal.sqlite_errors import NO_RIGHT, NO_ROOM, short, shortage_of_room
 from chargehand.regular_file import kind_of
 
 if sys.platform != "win32":
@@ -169,9 +169,10 @@ class FileBlobs:
 
     def _refusal(self, error: OSError) -> errors.JournalError:
         if error.errno in NO_ROOM:
+            fact, way_out = shortage_of_room(error.errno)
             return errors.JournalFull(
-                f"the blob store {self.folder} cannot grow: its disk is full; make room, "
-                "then try again; the journal itself goes on"
+                f"the blob store {self.folder} cannot grow: {fact}; {way_out}; "
+                "the journal itself goes on"
             )
         if error.errno in NO_RIGHT:
             return errors.JournalReadOnly(

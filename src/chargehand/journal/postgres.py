@@ -83,6 +83,7 @@ from chargehand.journal.stream_copy_rows import (
     stored_row,
     undecoded,
 )
+from chargehand.sync_async_bridge import in_thread, in_thread_or_here, naming_shortage
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -224,7 +225,7 @@ class PostgresJournal:
     async def close(self) -> None:
         """Write down what is pending and let go of everything. Closing twice is fine."""
         if not self._gate.is_forked:
-            await asyncio.get_running_loop().run_in_executor(None, self._shut)
+            await in_thread_or_here(self._shut)
 
     def _shut(self) -> None:
         self._gate.close()
@@ -266,7 +267,7 @@ async def _decide(
         return led_by(stream, head.owner)
     tail = _Tail(transaction, core, stream)
     try:
-        events = await asyncio.to_thread(decide, tail)
+        events = await in_thread(decide, tail)
     except Exception as error:
         if tail.failure is not None:
             raise tail.failure from error  # the database said it, so nothing of the group is stored
@@ -507,7 +508,8 @@ class _LoopThread:
         self._thread = threading.Thread(
             target=self._run, name="chargehand-journal-postgres", daemon=True
         )
-        self._thread.start()
+        with naming_shortage():
+            self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

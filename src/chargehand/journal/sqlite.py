@@ -1,6 +1,5 @@
 """The journal in an SQLite file: durable on one machine, with nothing to install beside it."""
 
-import asyncio
 import logging
 import os
 import threading
@@ -14,7 +13,7 @@ from typing import Self
 import apsw
 from msgspec import Struct
 
-from chargehand.errors import KeyConflict, UnknownRun, UsageError
+from chargehand.errors import JournalError, JournalFull, KeyConflict, UnknownRun, UsageError
 from chargehand.facts.argument_checks import Duration, duration
 from chargehand.facts.events import Event
 from chargehand.journal.base import (
@@ -38,7 +37,7 @@ from chargehand.journal.leases import SqliteNode
 from chargehand.journal.local_stream_owners import StreamOwner
 from chargehand.journal.sql_queries import SQL
 from chargehand.journal.sqlite_boards import SqliteBoards
-from chargehand.journal.sqlite_errors import short
+from chargehand.journal.sqlite_errors import read_only, short
 from chargehand.journal.sqlite_file import JournalFile
 from chargehand.journal.sqlite_reader import (
     EventSource,
@@ -51,6 +50,7 @@ from chargehand.journal.sqlite_run_deletion import SqliteStorage
 from chargehand.journal.sqlite_stream_copy import SqliteStreams
 from chargehand.journal.sqlite_writer import Append, Transaction, Writer
 from chargehand.journal.storage_check import real_path
+from chargehand.sync_async_bridge import in_thread_or_here
 
 log = logging.getLogger("chargehand.journal")
 
@@ -62,8 +62,8 @@ class SqliteJournal:
     to later: faster on slow disks, safe when the process dies, but a power cut may take the last
     moments with it; they are then missing as if they had never been.
 
-    With `may_be_read_only`, a file that this user may only read is opened all the same; whatever would
-    write to it raises `JournalReadOnly`.
+    With `may_be_read_only`, a file that this user may only read, or whose disk is full, is opened all the same; whatever
+    would write to it raises `JournalReadOnly` or `JournalFull`.
 
     All may be used from several event loops at once. Opening does a few milliseconds of file work
     in the caller's thread; everything after it happens in threads of the journal.
@@ -89,15 +89,24 @@ class SqliteJournal:
         path = real_path(path)  # what lies beside the file is then found through any link to it
         longest = duration(patience, "patience", may_be_zero=True)
         file = JournalFile(path, durability=durability, patience=longest, vfs=vfs)
-        is_read_only = may_be_read_only and not file.is_writable
-        connection = (
-            file.open_read_only() if is_read_only else file.open(accept_damage=accept_damage)
-        )
+        refusal_to_write: JournalError | None = None
+        try:
+            if may_be_read_only and not file.is_writable:
+                refusal_to_write = read_only(path)
+                connection = file.open_read_only()
+            else:
+                connection = file.open(accept_damage=accept_damage)
+        except JournalFull as error:  # to open it for writing takes room even if nothing is written
+            if not may_be_read_only or refusal_to_write is not None:
+                raise
+            refusal_to_write = error
+            connection = file.open_read_only()
         self.path = path
         self._gate = Availability(path)
         self._shutting = threading.Lock()  # for two that close at once
         self._writer = Writer(
-            connection, file, SqliteNode(path, term), self._gate, is_read_only=is_read_only
+            *(connection, file, SqliteNode(path, term), self._gate),
+            refusal_to_write=refusal_to_write,
         )
         source = EventSource(file.open_to_read(), path, skips_damage=accept_damage)
         self._reader = Reader(source, self._gate)
@@ -166,12 +175,7 @@ class SqliteJournal:
     async def close(self) -> None:
         """Write down what is pending and let go of everything. Closing twice is fine."""
         if not self._gate.is_forked:
-            try:
-                shutting = asyncio.get_running_loop().run_in_executor(None, self._shut)
-            except RuntimeError:  # no thread to be had: it ends here, while the event loop waits
-                self._shut()
-            else:
-                await shutting
+            await in_thread_or_here(self._shut)
 
     def _shut(self) -> None:
         with self._shutting:

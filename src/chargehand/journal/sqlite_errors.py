@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import struct
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import apsw
 from chargehand import errors
 from chargehand.facts.outcome import SHORTAGE
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 #: what Python says of values that nobody would have stored: SQLite itself does not look at types
 #: when it reads
 NONSENSE = (TypeError, ValueError, OverflowError, struct.error)
@@ -20,7 +21,10 @@ NO_RIGHT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 def refusal(
     error: Exception, path: Path, system_errno: int = 0
 ) -> errors.JournalError | errors.InternalError:
-    """The journal's error for one of SQLite's. `system_errno` tells a full disk from a broken one."""
+    """The journal's error for one of SQLite's. `system_errno` tells a full disk from a broken one.
+
+    Only bytes that are not what they were are damage: whoever reads of damage may replace the file by an old backup.
+    """
     match error:
         case errors.JournalError() | errors.InternalError():
             return error
@@ -29,7 +33,7 @@ def refusal(
         case apsw.FullError():
             return full(path)
         case apsw.IOError() | apsw.CantOpenError() if system_errno in NO_ROOM:
-            return full(path)
+            return full(path, system_errno)
         case MemoryError() | apsw.NoMemError():
             return short(path, "no memory")
         case apsw.IOError() | apsw.CantOpenError() if _is_short(error, system_errno):
@@ -44,13 +48,19 @@ def refusal(
             return errors.JournalBusy(
                 f"{path} is locked by another program; close that program, or try again later"
             )
-        case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError() | apsw.FormatError():
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError():
             return damaged(path, f"SQLite cannot make sense of it ({error})")
         case apsw.ConstraintError() | apsw.MismatchError():
             return damaged(path, f"its tables contradict each other ({error})")
         case apsw.CantOpenError():
             return errors.JournalError(
                 f"{path} cannot be opened ({error}); check its folder and its rights"
+            )
+        case apsw.SQLError():
+            command = shlex.join(["chargehand", "verify", "--journal", str(path)])
+            return errors.JournalError(
+                f"SQLite refused a statement on {path} ({error}), which does not mean that it is damaged; "
+                f"see whether it is with: {command}"
             )
         case _:
             return errors.InternalError(f"the journal {path} met {type(error).__name__}: {error}")
@@ -59,7 +69,7 @@ def refusal(
 def file_refusal(error: OSError, path: Path) -> errors.JournalError:
     """The journal's error for one of the file system's."""
     if error.errno in NO_ROOM:
-        return full(path)
+        return full(path, error.errno)
     if error.errno in NO_RIGHT:
         return read_only(path)
     if error.errno in SHORTAGE:
@@ -82,12 +92,29 @@ def damaged(path: Path | str, fact: str) -> errors.JournalDamaged:
     return errors.JournalDamaged(f"{path} is damaged: {fact}; restore it from a backup")
 
 
-def full(path: Path) -> errors.JournalFull:
-    """There is no room."""
-    return errors.JournalFull(
-        f"{path} cannot grow: its disk is full; nothing of this request was stored: "
-        "make room, then try again"
+def not_a_journal(path: Path) -> errors.JournalError:
+    """A file that is not of SQLite, and beside which nothing says that it ever was."""
+    return errors.JournalError(
+        f"{path} is no journal of chargehand: it does not begin as a file of SQLite does, and was left as it is; "
+        "choose another path, or restore a backup if this was a journal"
     )
+
+
+def full(path: Path, number: int = errno.ENOSPC) -> errors.JournalFull:
+    """There is no room."""
+    fact, way_out = shortage_of_room(number)
+    return errors.JournalFull(
+        f"{path} cannot grow: {fact}; nothing of this request was stored: {way_out}"
+    )
+
+
+def shortage_of_room(number: int | None) -> tuple[str, str]:
+    """What of `NO_ROOM` there is, and the way out."""
+    if number == errno.EFBIG:
+        fact = "a file would be larger than this process may make one (ulimit -f)"
+        return fact, "raise this limit, then try again"
+    fact = "the disk quota is used up" if number == errno.EDQUOT else "its disk is full"
+    return fact, "make room, then try again"
 
 
 def short(path: Path, fact: str) -> errors.JournalBusy:

@@ -12,13 +12,20 @@ from typing import Any
 
 import apsw
 
-from chargehand.errors import JournalDamaged, JournalError, JournalUnfit, JournalVersion
+from chargehand.errors import (
+    JournalBusy,
+    JournalDamaged,
+    JournalError,
+    JournalFull,
+    JournalUnfit,
+    JournalVersion,
+)
 from chargehand.journal.base import GENESIS
 from chargehand.journal.hash_chain import seal
 from chargehand.journal.head_mark import KEPT_COMMITS, HeadMark, Mark, accept_words
 from chargehand.journal.leases import SERVED_FORMAT, head_of
 from chargehand.journal.sql_queries import SQL
-from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, refusal
+from chargehand.journal.sqlite_errors import NONSENSE, damaged, failed, not_a_journal, refusal
 from chargehand.journal.storage_check import (
     check_sqlite,
     prepare,
@@ -31,6 +38,11 @@ from chargehand.regular_file import refuse_special_file
 APPLICATION = int.from_bytes(b"chrg", "big")
 #: of the tables in `sqlite.sql`; the first process that serves a journal makes it a `SERVED_FORMAT`
 FORMAT = 1
+
+#: first bytes of every file of SQLite
+HEADER = b"SQLite format 3\0"
+#: keeps the index of the log in memory, and all other processes out meanwhile
+_ALONE = "unix-excl"
 
 _UNMARKED = "its head mark is missing, so nothing tells how far it had come"
 
@@ -81,6 +93,8 @@ class JournalFile:
         self._vfs = vfs or None
         self._names = (str(path), f"{path}-wal", f"{path}-shm")
         self._opened: dict[str, tuple[int, int] | None] = {}
+        #: whether it is read with the index of its log in memory, since there is no room for one on the disk
+        self._is_read_alone = False
 
     @property
     def is_writable(self) -> bool:
@@ -89,7 +103,7 @@ class JournalFile:
         return not self.path.exists() or all(os.access(place, os.W_OK) for place in places)
 
     def open_read_only(self) -> apsw.Connection:
-        """A connection that cannot write, to a file that is whole, for a user who may only read it."""
+        """A connection that cannot write, to a file that is whole: for a user who may only read it, or on a full disk."""
         refuse_network(self.path)
         connection, faults = self.open_to_check()
         if faults:
@@ -101,6 +115,7 @@ class JournalFile:
         """The connection that writes, to a file that is whole, or whose damage is accepted."""
         check_sqlite()
         prepare(self.path)
+        self._refuse_foreign()
         known = self._read_mark(accept_damage=accept_damage)  # first: the file may only be further
         connection = self._connect(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         with self._closed_on_error(connection):
@@ -122,6 +137,21 @@ class JournalFile:
         check_sqlite()
         refuse_special_file(self.path, "name the file of a journal")
         refuse_unreadable(self.path, self.mark.path)
+        self._refuse_foreign()
+        try:
+            return self._looked_at()
+        except JournalFull as error:
+            if self._vfs or _ALONE not in apsw.vfs_names() or not self.is_writable:
+                raise
+            self._is_read_alone = True
+            try:
+                looked_at = self._looked_at()
+            except JournalBusy:
+                raise error from None
+            log.info("journal_read_alone path=%s reason='%s'", self.path, error)
+            return looked_at
+
+    def _looked_at(self) -> tuple[apsw.Connection, list[JournalDamaged]]:
         faults: list[JournalDamaged] = []
         known: Mark | None = None
         try:
@@ -192,7 +222,25 @@ class JournalFile:
         connection.pragma("cell_size_check", True)
         connection.pragma("trusted_schema", False)
 
+    def _refuse_foreign(self) -> None:
+        """Raise `JournalError` for a file that never was one of SQLite, and leave it as it is."""
+        beside = (*self._names[1:], f"{self.path}-journal", str(self.mark.path))
+        try:
+            with self.path.open("rb") as file:
+                begin = file.read(len(HEADER))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise refusal(error, self.path) from error
+        if begin not in (b"", HEADER) and not any(map(_identity, beside)):
+            raise not_a_journal(self.path)
+
     def _connect_to_read(self) -> apsw.Connection:
+        if self._is_read_alone:
+            connection = self._connect(apsw.SQLITE_OPEN_READWRITE, vfs=_ALONE)
+            connection.pragma("query_only", True)
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            return connection
         # To read beside others, SQLite makes a log, which those who may write could not use if it were ours.
         # Where there is none, nobody writes at the moment.
         if self.has_log or self.is_writable:
@@ -200,9 +248,9 @@ class JournalFile:
         uri = f"{self.path.as_uri()}?immutable=1"
         return self._connect(apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, uri)
 
-    def _connect(self, flags: int, name: str = "") -> apsw.Connection:
+    def _connect(self, flags: int, name: str = "", vfs: str | None = None) -> apsw.Connection:
         try:
-            connection = apsw.Connection(name or str(self.path), flags, self._vfs)
+            connection = apsw.Connection(name or str(self.path), flags, vfs or self._vfs)
         except apsw.Error as error:
             raise refusal(error, self.path) from error
         connection.set_busy_handler(LockWait(self.path, self._patience))
@@ -395,6 +443,12 @@ def _snapshot(connection: apsw.Connection) -> Iterator[None]:
     try:
         yield
     finally:
+        roll_back(connection)
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    """End a transaction if there is still one: after errors such as that of a full disk, SQLite has done it."""
+    if connection.in_transaction:
         connection.execute("ROLLBACK")
 
 

@@ -1,6 +1,5 @@
 """An SQLite journal opened to be checked: it is read, and nothing is written, made or accepted."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from chargehand.journal.sqlite_boards import named_boards, read_board
 from chargehand.journal.sqlite_file import JournalFile
 from chargehand.journal.sqlite_reader import EventSource, EventWalk, Reader, all_heads, unread_mail
 from chargehand.journal.storage_check import real_path
+from chargehand.sync_async_bridge import in_thread_or_here
 
 
 class SqliteCheck:
@@ -49,7 +49,7 @@ class SqliteCheck:
 
     async def close(self) -> None:
         """Let go of the file."""
-        await asyncio.to_thread(self._shut)
+        await in_thread_or_here(self._shut)
 
     def _shut(self) -> None:
         self._gate.close()

@@ -22,6 +22,7 @@ from msgspec.structs import astuple
 
 from chargehand.errors import (
     ChargehandError,
+    JournalError,
     JournalFailed,
     JournalFull,
     KeyConflict,
@@ -36,8 +37,8 @@ from chargehand.journal.hash_chain import Draft, chain_hash, header, header_star
 from chargehand.journal.head_mark import INTERVAL, KEPT_COMMITS, Mark
 from chargehand.journal.leases import HeadRow, SqliteNode, advance, check_leads, head_of, steady
 from chargehand.journal.sql_queries import BULK_INSERTS, SQL
-from chargehand.journal.sqlite_errors import damaged, read_only, refusal
-from chargehand.journal.sqlite_file import JournalFile
+from chargehand.journal.sqlite_errors import damaged, refusal
+from chargehand.journal.sqlite_file import JournalFile, roll_back
 
 T = TypeVar("T")
 
@@ -322,7 +323,7 @@ class Writer:
         node: SqliteNode,
         gate: Availability,
         *,
-        is_read_only: bool = False,
+        refusal_to_write: JournalError | None = None,
     ) -> None:
         self.changes = Changes(self._expect_changes)
         #: of boards and runs, our own too; apart, so that they wake nobody who waits for mail
@@ -337,8 +338,8 @@ class Writer:
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._door = threading.Lock()  # nothing comes in once the writer is told to stop
         self._gate = gate
-        #: nothing is written: this thread only looks for changes that others make
-        self._is_read_only = is_read_only
+        #: why nothing is written: this thread then only looks for changes that others make
+        self._refusal_to_write = refusal_to_write
         self._is_stopping = False
         self._failure = ""
         self._unmarked: Mark | None = None
@@ -366,8 +367,8 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self.check()
-        if self._is_read_only:
-            raise read_only(self._path)
+        if self._refusal_to_write is not None:
+            raise type(self._refusal_to_write)(str(self._refusal_to_write))
         with self._door:
             self.check()
             self._requests.put(Request(work, future, loop))
@@ -511,8 +512,7 @@ class Writer:
 
     def _roll_back(self) -> None:
         try:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            roll_back(self._connection)
         except apsw.Error as error:
             self._judge(error)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from chargehand.errors import ModelRefused, UsageError
 from chargehand.regular_file import refuse_special_file
+from chargehand.sync_async_bridge import naming_shortage
 
 Json = dict[str, Any]
 
@@ -60,7 +61,8 @@ class LlamaRuntime:
             except RuntimeError:  # the loop has been closed: nobody listens any more
                 is_unwanted.set()
 
-        self._executor.submit(self._generate, body, tell, is_unwanted)
+        with naming_shortage():
+            self._executor.submit(self._generate, body, tell, is_unwanted)
         try:
             while (what := await arrived.get()) is not None:
                 if isinstance(what, BaseException):

@@ -68,9 +68,11 @@ class NoticeDelivery:
             await self._send(self._waiting.popleft())
 
     async def _send(self, notice: Notice) -> None:
+        told: BaseException | None = None
         try:
             async with asyncio.timeout(LONGEST.total_seconds()):
-                await self._notifier.notify(notice)
+                # A task of its own: it may cancel its task, and those that wait behind it are sent all the same.
+                told = await asyncio.create_task(self._notify(notice), name="chargehand notice")
         except (KeyboardInterrupt, GeneratorExit):
             raise
         # Any error of a notifier is only logged; its SystemExit must not end a run.
@@ -79,11 +81,23 @@ class NoticeDelivery:
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 self._tell_lost("notice_not_sent", notice, "there was no time left")
                 raise
-            self._tell_lost("notice_not_sent", notice, str(error) or type(error).__name__)
+            told = error
+        if told is not None:
+            self._tell_lost("notice_not_sent", notice, str(told) or type(told).__name__)
         else:
             log.info(
                 "notice_sent to=%r kind=%s id=%s", self._notifier, notice.kind.value, notice.id
             )
+
+    async def _notify(self, notice: Notice) -> BaseException | None:
+        """What the notifier raised; a SystemExit would end the event loop if it were raised in a task."""
+        try:
+            await self._notifier.notify(notice)
+        except (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is logged
+            return error
+        return None
 
     def _tell_lost(self, what: str, notice: Notice, why: str) -> None:
         log.warning(

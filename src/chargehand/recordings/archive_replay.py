@@ -1,7 +1,5 @@
 """Replays an archive: recomputes every decision of its runs, without a model, a tool or a network."""
 
-import asyncio
-
 from msgspec import Struct
 
 from chargehand.decisions.live_run import LiveRun
@@ -13,6 +11,7 @@ from chargehand.journal.base import GENESIS
 from chargehand.journal.hash_chain import chain_hash, header, header_start, payload_digest
 from chargehand.recordings.content_removal import without_content
 from chargehand.recordings.run_archive import RunArchive, impossible, result_in
+from chargehand.sync_async_bridge import in_thread
 
 
 class ReplayedRun(Struct, frozen=True, kw_only=True):
@@ -59,7 +58,7 @@ async def replay(archive: RunArchive, retry: RetryPolicy | None = None) -> Repla
     answer = None
     if archive.has_content and all(run.difference is None for run, _ in found):
         result = await result_in(archive, found[0][1])
-        answer = await asyncio.to_thread(lambda: result.answer)
+        answer = await in_thread(lambda: result.answer)
     return ReplayReport(runs=tuple(run for run, _ in found), answer=answer)
 
 

@@ -8,7 +8,6 @@ A file is not trusted: names, sizes, digests and the hash chain are checked befo
 archive becomes a path.
 """
 
-import asyncio
 import os
 import re
 import zipfile
@@ -48,6 +47,7 @@ from chargehand.journal.stream_copy_rows import check_chain
 from chargehand.recordings.content_removal import without_content
 from chargehand.recordings.run_archive import JournalLike, RunArchive, archive_of, journal_at
 from chargehand.regular_file import refuse_special_file
+from chargehand.sync_async_bridge import in_thread
 from chargehand.usable_path import checked_path
 
 FORMAT = "chargehand recording"
@@ -134,7 +134,7 @@ async def load(
     Raises `RecordingTooLarge` for a recording that unpacks to more than `max_size` bytes.
     """
     if is_recording(run):
-        return await asyncio.to_thread(read_recording, checked_path(run), max_size)
+        return await in_thread(read_recording, checked_path(run), max_size)
     async with journal_at(journal) as source:
         archive = await archive_of(source, os.fspath(run))
         if source is journal:

@@ -1,6 +1,5 @@
 """Compares two runs: their plans, the outcomes of their tasks, their answers, time and cost."""
 
-import asyncio
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,6 +23,7 @@ from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Task, item_of
 from chargehand.recordings.run_archive import RunArchive, impossible, result_in
 from chargehand.result import RunResult
+from chargehand.sync_async_bridge import in_thread
 
 _ENDINGS = (AttemptFinished, AttemptLost, AttemptParked, AttemptPreempted)
 
@@ -105,7 +105,7 @@ async def compare(a: RunArchive, b: RunArchive) -> RunComparison:
             except Exception as error:
                 raise impossible(archive.root, seq, event, error) from error
         sides.append(_Side(await result_in(archive, live_run), live_run, events))
-    return await asyncio.to_thread(_compare, *sides)  # this may load answers from blobs
+    return await in_thread(_compare, *sides)  # this may load answers from blobs
 
 
 def _compare(a: _Side, b: _Side) -> RunComparison:

@@ -1,6 +1,6 @@
 """The board: what workers and people share while they work, and after."""
 
-from asyncio import AbstractEventLoop, Lock, get_running_loop, to_thread
+from asyncio import AbstractEventLoop, Lock, get_running_loop
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -42,6 +42,7 @@ from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal, Key, load_value, store_value
 from chargehand.roles.history_notes import RunHistory
+from chargehand.sync_async_bridge import in_thread
 
 if TYPE_CHECKING:
     from chargehand.roles.semantic_search import NoteIndex
@@ -149,9 +150,9 @@ class Board(SharedBoard):
         way = way_of(by)
 
         async def look(_: str) -> list[Hit]:
-            index = await to_thread(index_of, self._journal, self.name, way)  # loads a model
+            index = await in_thread(index_of, self._journal, self.name, way)  # loads a model
             await self._take_in(index)
-            hits = await to_thread(index.find, words, query)
+            hits = await in_thread(index.find, words, query)
             notes = [replace(hit.note, stored=await self._load(hit.note.stored)) for hit in hits]
             return [replace(hit, note=note) for hit, note in zip(hits, notes, strict=True)]
 
@@ -174,7 +175,7 @@ class Board(SharedBoard):
         lived = await self._history.notes(NoteQuery())
         found += [note for note in lived if not index.knows(note)]
         texts = [text_of((await self._load(note.stored)).read()) for note in found]
-        await to_thread(index.take, list(zip(found, texts, strict=True)), seq)
+        await in_thread(index.take, list(zip(found, texts, strict=True)), seq)
 
     async def follow(
         self, *, from_now: bool = False, **filters: Unpack[NoteFilters]

@@ -241,6 +241,8 @@ class Coordinator:
             await self._journal.decide(run, look)
         except (errors.NotLeading, errors.UnknownRun):
             return set(nodes)  # somebody leads it, or nobody need any more
+        except (errors.JournalFull, errors.JournalReadOnly):  # a decision is a write, even if empty
+            return {each.node for each in await self._journal.processes.alive()} & set(nodes)
         return living
 
     async def _conflicts_of(self, run: str) -> Sequence[Conflict]:

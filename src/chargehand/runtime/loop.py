@@ -75,6 +75,7 @@ from chargehand.runtime.command_inbox import CommandInbox
 from chargehand.runtime.log_lines import log_events
 from chargehand.runtime.loop_watchdog import Watchdog
 from chargehand.runtime.wait_warnings import SILENCE, WaitWarnings
+from chargehand.sync_async_bridge import outside_task
 
 log = logging.getLogger("chargehand")
 
@@ -351,6 +352,11 @@ class Runtime:
     def refuse_other_loop(self) -> None:
         """Raise `WrongLoop` unless this is the event loop it works in, `ForkedCopy` in another process."""
         refuse_copy(self._home)
+        if self.loop.is_closed():
+            raise WrongLoop(
+                "the event loop of this supervisor was closed while the supervisor was at work; close it "
+                "(await boss.close()), make a new Supervisor on the same journal, and resume unfinished runs there"
+            )
         if self.loop is not asyncio.get_running_loop():
             raise WrongLoop(
                 "this supervisor is at work in another event loop; "
@@ -905,7 +911,8 @@ class Runtime:
         for event in events:
             for hook in self._hooks.get(type(event), ()):
                 try:
-                    hook(run, event)
+                    with outside_task():
+                        hook(run, event)
                 except KeyboardInterrupt:
                     raise
                 except BaseException:  # a hook's SystemExit must not end the runs

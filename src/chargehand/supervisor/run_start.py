@@ -27,6 +27,7 @@ from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
 from chargehand.supervisor.run_control import Run, RunControl
 from chargehand.supervisor.shared_runtime import Runtimes
+from chargehand.sync_async_bridge import in_thread
 
 log = logging.getLogger("chargehand")
 
@@ -267,7 +268,7 @@ class RunStart:
         result = await self.control.look(run_id)
         if not isinstance(result.status, RunStatus):
             raise UsageError(f"run {run_id} has not ended; wait for it, or resume it first")
-        return await asyncio.to_thread(earlier_of, result)
+        return await in_thread(earlier_of, result)
 
     def check_roster(self, live_run: LiveRun, *, accept: bool) -> None:
         """Raise `RosterMismatch` if this supervisor cannot lead the run, or not as it was begun."""

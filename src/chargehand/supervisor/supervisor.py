@@ -64,7 +64,7 @@ from chargehand.supervisor.run_start import RunStart
 from chargehand.supervisor.shared_runtime import GRACE
 from chargehand.supervisor.standby import Standby
 from chargehand.supervisor.worker_membership import PoolOptions, WorkerPool
-from chargehand.sync_async_bridge import wait_in_background
+from chargehand.sync_async_bridge import in_thread, wait_in_background
 
 if TYPE_CHECKING:
     from chargehand.models.base import Model, ModelSettings
@@ -783,5 +783,5 @@ async def _unsaid(result: RunResult, said: str, at: datetime) -> AnswerPiece | N
         return None
     is_empty = not any(task.state is TaskState.DONE for task in result.tasks.values())
     # Elsewhere, because parts of it may have to be read from the journal.
-    text = "" if is_empty else await asyncio.to_thread(lambda: result.answer.text)
+    text = "" if is_empty else await in_thread(lambda: result.answer.text)
     return None if text == said else AnswerPiece(text=text, begins_anew=bool(said), at=at)

@@ -8,6 +8,7 @@ import asyncio
 import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import AsyncIterable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -138,7 +139,7 @@ class Tool:
                 f"tool {self.name!r}: a name has 1 to 64 letters, digits, _ and -, a letter first"
             )
         if not self.description.strip():
-            raise UsageError(f"tool {self.name!r} needs a docstring; models choose tools by it")
+            raise UsageError(_undescribed(self.name))
         timeout = duration(self.timeout, f"tool {self.name!r}: timeout")
         object.__setattr__(self, "timeout", timeout)
         count(self.limit, f"tool {self.name!r}: limit", least=SMALLEST_LIMIT)
@@ -294,6 +295,16 @@ def _made(function: Callable[..., Any], name: str | None, terms: dict[str, Any])
         function=function,
         takes_context=takes_context,
         **terms,
+    )
+
+
+def _undescribed(name: str) -> str:
+    """What is wrong with a tool that has no description, and the way out."""
+    if sys.flags.optimize < 2:
+        return f"tool {name!r} needs a docstring; models choose tools by it"
+    return (
+        f"tool {name!r} has no description: Python drops docstrings (-OO, PYTHONOPTIMIZE=2), and models choose tools by "
+        "them; use -O or PYTHONOPTIMIZE=1 instead, which keeps docstrings"
     )
 
 

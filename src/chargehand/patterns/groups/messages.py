@@ -19,6 +19,7 @@ from chargehand.facts.outcome import Done
 from chargehand.facts.plan import Need, Task
 from chargehand.facts.value import Value
 from chargehand.roles.data_fences import asked, cut, fenced, with_notes, words_of
+from chargehand.sync_async_bridge import outside_task
 
 #: the sender of messages from outside of a group
 USER = "user"
@@ -328,7 +329,8 @@ class MessageStream:
         """Pass messages to the listener. Its errors are only logged."""
         for message in messages:
             try:
-                self._hear(message)
+                with outside_task():
+                    self._hear(message)
             except KeyboardInterrupt:
                 raise
             except BaseException:  # a listener's SystemExit must not end the run

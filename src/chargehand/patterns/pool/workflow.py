@@ -22,6 +22,7 @@ from chargehand.patterns.pool.shared_memory import SharedMemoryPool, pool_of
 from chargehand.patterns.pool.supervisor_agent import SupervisorAgent, checked_number
 from chargehand.patterns.pool.worker_agent import WorkerAgent
 from chargehand.roles.roster import Member
+from chargehand.sync_async_bridge import start_thread
 from chargehand.sync_async_bridge import wait_in_background as wait
 
 log = logging.getLogger("chargehand.pool")
@@ -181,7 +182,7 @@ class _Crew:
             for worker in self._workers
         ]
         for thread in threads:
-            thread.start()
+            start_thread(thread)
         for thread in threads:
             thread.join(None if ends_at is None else max(0.0, ends_at - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)

@@ -59,7 +59,8 @@ def ref(kind: type[Any]) -> dict[str, str]:
 
 def returns(kind: type[Any] | None = None, status: int = 200, what: str = "") -> dict[str, Any]:
     """The decorator arguments for a route that returns this type, or nothing, including the common errors."""
-    words = what or ("Done." if kind is None else (kind.__doc__ or "").strip().splitlines()[0])
+    summary = (getattr(kind, "__doc__", None) or "").strip()  # under `python -OO` there are none
+    words = what or (summary.splitlines()[0] if kind is not None and summary else "Done.")
     told: dict[str, Any] = {"description": words}
     if kind is not None:
         told["content"] = {JSON_TYPE: {"schema": ref(kind)}}

@@ -39,6 +39,7 @@ from chargehand.server.http.error_bodies import Refusal, fault_json, json_respon
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.question_routes import AnswerTaken, answered, taken_by
 from chargehand.server.http.run_cache import RunRecord
+from chargehand.sync_async_bridge import in_thread
 
 #: label of the block on a run's board that contains the edited plan
 DRAFT = "plan draft"
@@ -137,9 +138,7 @@ def plan_routes(api: ApiContext) -> APIRouter:
         paces = await api.boss.paces()
         reach = await api.boss.reach() if grant.allows(Scope.OPERATE) else {}
         # In a thread, because checking a huge plan takes long and would block other requests.
-        found = await asyncio.to_thread(
-            _check, body.plan, api.boss.roster, api.boss.limits, paces, reach
-        )
+        found = await in_thread(_check, body.plan, api.boss.roster, api.boss.limits, paces, reach)
         return json_response(found)
 
     @router.get("/runs/{run}/plan", **returns(PlanView))

@@ -1,6 +1,5 @@
 """Routes for the results of a run: answer, trace and cost, and the comparison of two runs."""
 
-import asyncio
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import json_response
 from chargehand.server.http.openapi_schemas import returns
 from chargehand.server.http.run_cache import RunRecord
+from chargehand.sync_async_bridge import in_thread
 
 
 class ResultView(Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ def result_routes(api: ApiContext) -> APIRouter:
         standing = await api.runs.standing(record)
         found = api.runs.result_of(record)
         async with record.lock:
-            told = await asyncio.to_thread(_result_view, found, standing.state)
+            told = await in_thread(_result_view, found, standing.state)
         return json_response(told)
 
     @router.get("/runs/{run}/trace", **returns(None, 200, "The trace; see its JSON Schema."))
@@ -77,9 +77,7 @@ def result_routes(api: ApiContext) -> APIRouter:
         record = await api.runs.find(run, grant.namespace)
         found = api.runs.result_of(record)
         return json_response(
-            await asyncio.to_thread(
-                lambda: found.trace.to_json(indent=None, content=content).encode()
-            )
+            await in_thread(lambda: found.trace.to_json(indent=None, content=content).encode())
         )
 
     @router.get("/runs/{run}/cost", **returns(CostView))
@@ -87,7 +85,7 @@ def result_routes(api: ApiContext) -> APIRouter:
         """Spend by worker, model and task, and what was spent in vain."""
         record = await api.runs.find(run, grant.namespace)
         found = api.runs.result_of(record)
-        report = await asyncio.to_thread(lambda: found.report)
+        report = await in_thread(lambda: found.report)
         return json_response(_cost_view(record, report))
 
     @router.get("/compare", **returns(None, 200, "As `chargehand diff --json` prints it."))

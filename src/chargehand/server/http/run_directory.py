@@ -31,6 +31,7 @@ from chargehand.server.http.run_shapes import (
     WaitView,
 )
 from chargehand.supervisor import Supervisor
+from chargehand.sync_async_bridge import in_thread
 
 #: most cached rows of ended runs, and most cached requests
 MOST_ROWS, MOST_REQUESTS = 2_000, 20_000
@@ -400,7 +401,7 @@ class RunDirectory:
             async with record.lock:  # the record must not change while a thread reads it
                 # The stream continues after `seq`, so all parts must be as new as `seq`.
                 if record.seq == seq or looks == MOST_LOOKS:
-                    return await asyncio.to_thread(
+                    return await in_thread(
                         self._snapshot, standing, questions, waits, children, work
                     )
 

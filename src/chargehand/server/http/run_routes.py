@@ -1,6 +1,5 @@
 """Routes for runs: list, submit, read, follow."""
 
-import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -27,6 +26,7 @@ from chargehand.server.http.run_shapes import (
     TaskRow,
 )
 from chargehand.supervisor.requests import RunOptions, request_or_plan, run_id
+from chargehand.sync_async_bridge import in_thread
 
 #: most bytes of a payload in a reply, unless the whole payload is requested
 MOST_PAYLOAD = 256 * 1024
@@ -332,4 +332,4 @@ async def _task(api: ApiContext, record: RunRecord, id_: str, *, full: bool) -> 
         )
 
     async with record.lock:
-        return json_response(await asyncio.to_thread(build))
+        return json_response(await in_thread(build))

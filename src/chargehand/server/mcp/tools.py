@@ -30,6 +30,7 @@ from chargehand.server.mcp.tool_replies import (
 )
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.requests import RunOptions, request_or_plan
+from chargehand.sync_async_bridge import in_thread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -187,7 +188,7 @@ class McpTools:
     @told
     async def report(self, run: RunId) -> ReportReply:
         """Where the time, the tokens and the money of a run went: a summary of its trace."""
-        return await asyncio.to_thread(ReportReply.of, await self._boss.look(run))
+        return await in_thread(ReportReply.of, await self._boss.look(run))
 
     @told
     async def answer(
@@ -263,7 +264,7 @@ class McpTools:
     async def _reply(self, run: str) -> RunReply:
         result = await self._boss.look(run)
         status, is_here = self._status(result), run in self._endings
-        return await asyncio.to_thread(RunReply.of, result, status, is_here=is_here)
+        return await in_thread(RunReply.of, result, status, is_here=is_here)
 
     # waiting for a run
 
