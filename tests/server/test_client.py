@@ -5,19 +5,24 @@ import json
 import logging
 import os
 import re
+import shlex
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from pydantic import BaseModel
 
 import chargehand as ch
-from chargehand.client import Client, event_follower, slow_server_warnings
+from chargehand.cli import main, remote_run
+from chargehand.client import Client, RemoteResult, event_follower, slow_server_warnings
 from chargehand.client.token_sources import find_token
 from chargehand.errors import (
     KeyConflict,
@@ -361,12 +366,100 @@ async def test_all_that_happened_before_a_question_is_shown(tmp_path: Path) -> N
         )  # fmt: skip
         assert told.returncode == 4, told
         lines = told.stderr.splitlines()
-        (asked,) = [n for n, line in enumerate(lines) if line.startswith("r") and " asks: " in line]
+        (asked,) = [n for n, line in enumerate(lines) if line.startswith("? ")]
         shown = "\n".join(lines[:asked])
         assert re.search("gave up on broken after .*s: denied: the press is jammed", shown), (
             told.stderr
         )
         assert "t2 done" in shown, told.stderr
+
+
+class ClientInBursts:
+    """A client whose server sends the last events together, just after it told of the state before them."""
+
+    url = "http://ops.example"
+
+    def __init__(self, url: str) -> None:
+        self._is_looked_at = asyncio.Event()
+        self._looks = 0
+
+    async def __aenter__(self) -> "ClientInBursts":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def submit(self, *_: object, **__: object) -> str:
+        return "r1"
+
+    async def events(self, _: str) -> AsyncIterator[dict[str, Any]]:
+        yield {"kind": "StepStarted", "seq": 1}
+        await self._is_looked_at.wait()
+        for seq in (2, 3, 4):
+            yield {"kind": "StepStarted", "seq": seq}
+        await asyncio.Event().wait()
+
+    async def questions(self, _: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": "r1:t1:1", "text": "Which colour?", "choices": ["red", "blue"], "telling": "", "default": None,
+                "kind": "question", "evidence": None, "answered": None, "is_closed": False,
+            }
+        ]  # fmt: skip
+
+    async def snapshot(self, run: str) -> dict[str, Any]:
+        self._looks += 1
+        self._is_looked_at.set()
+        seq, state = (2, "running") if self._looks == 1 else (4, "waiting")
+        return {"seq": seq, "run": {"state": state}, "questions": await self.questions(run)}
+
+    async def result(self, run: str) -> RemoteResult:
+        return RemoteResult(id=run, status="waiting", answer=None)
+
+
+def test_a_run_at_a_server_that_only_waits_for_a_person_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if its last events come together: what they change must not be missed."""
+    monkeypatch.setattr(remote_run, "Client", ClientInBursts)
+    args = ["run", "--server", "http://ops.example#token=secret", "Paint"]
+    told = CliRunner().invoke(main, args)
+    assert told.exit_code == 4, told.stderr
+    assert "? Which colour?\n  1  red\n  2  blue\n" in told.stderr
+    assert "answer r1:t1:1 --server 'http://ops.example#token=TOKEN' TEXT\n" in told.stderr
+    assert "http://ops.example/runs/r1/questions" in told.stderr
+    assert "secret" not in told.stderr
+
+
+async def test_the_question_of_a_run_at_a_server_is_answered_with_the_printed_command(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "plan.json").write_text(plan_of("asker").to_json())
+    async with serving(tmp_path) as served:
+        environment = {**os.environ, "CHARGEHAND_TOKEN": served.token}
+        start = partial(
+            asyncio.create_subprocess_exec, sys.executable, "-m", "chargehand", cwd=tmp_path,
+            env=environment, stdin=subprocess.DEVNULL, stdout=PIPE, stderr=PIPE,
+        )  # fmt: skip
+        options = ("--server", served.url, "--plan", "plan.json", "--on-question")
+        left = await start("run", *options, "return")
+        assert await left.wait() == 4
+        waiting = await start("run", *options, "wait")
+        assert waiting.stderr is not None
+        assert waiting.stdout is not None
+        async with asyncio.timeout(30):
+            while not (line := (await waiting.stderr.readline()).decode()).startswith("answer it:"):
+                assert line, "it has ended"
+        _, _, *command, _ = shlex.split(line.partition(":")[2])
+        for text, code in (("green", 2), ("2", 0), ("1", 2)):
+            given = await start("answer", *command, text)
+            _, said = await given.communicate()
+            assert given.returncode == code, said
+        assert (await waiting.stdout.read(), await waiting.wait()) == (b"painted blue\n", 0)
+        refused = await start("run", *options, "fail")
+        assert await refused.wait() == 2
+        refused = await start("answer", *command, "2", "--journal", "runs.db")
+        assert await refused.wait() == 2
 
 
 async def test_a_prompt_ends_when_somebody_else_answers(tmp_path: Path) -> None:

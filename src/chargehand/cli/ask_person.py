@@ -62,8 +62,11 @@ class QuestionSource(Protocol):
     async def delegate(self, question: str) -> None:
         """Let the supervisor's model answer."""
 
+    async def is_stuck(self) -> bool:
+        """Whether nothing continues until a person answers an open question."""
+
     async def wait_change(self) -> None:
-        """Wait until a question may have been asked or answered."""
+        """Wait until the run or its questions may have changed since this was called last."""
 
 
 class TerminalPrompt:
@@ -122,6 +125,15 @@ def drop_lines(lines: "asyncio.Queue[str | None]") -> None:
     late = [lines.get_nowait() for _ in range(lines.qsize())]
     if None in late:
         lines.put_nowait(None)
+
+
+async def ask_until_stuck(source: QuestionSource, prompt: Prompt | None) -> None:
+    """Ask all questions if there is a `prompt`. Returns once only a person who is not here can continue the run."""
+    if prompt is not None:
+        await ask_all(source, prompt)
+        say("the input has ended, so nobody can answer here; questions stay open")
+    while not await source.is_stuck():
+        await source.wait_change()
 
 
 async def ask_all(source: QuestionSource, prompt: Prompt) -> None:

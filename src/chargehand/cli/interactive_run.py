@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from chargehand.cli import output
-from chargehand.cli.ask_person import TerminalPrompt, ask_all
+from chargehand.cli.ask_person import TerminalPrompt, ask_until_stuck
 from chargehand.cli.event_display import RunView, WatchOptions
 from chargehand.cli.options import again, with_resume_words
 from chargehand.cli.run_details import ended_json
@@ -130,24 +130,14 @@ class RunSession:
 
     async def _mind_questions(self) -> None:
         """Ask questions at this terminal if a person is here. Otherwise the run itself follows `--on-question`."""
+        source, is_followed = _OpenQuestions(self._boss, self._watch), self._leave is not None
         if self._manner.asks_here:
-            prompt = self._watch.screen or TerminalPrompt()
-            await ask_all(_OpenQuestions(self._boss, self._watch), prompt)
-            output.say("the input has ended, so nobody can answer here; questions stay open")
-            self._watch.changed.set()
-            await self._leave_to_people()
-        elif self._leave is not None and self._manner.returns:
-            await self._leave_to_people()
-
-    async def _leave_to_people(self) -> None:
-        """Stop when the run only waits for a person: questions cannot be answered here."""
-        while True:
-            await self._watch.changed.wait()
-            self._watch.changed.clear()
-            result = await self._boss.look(self._watch.run)
-            if self._watch.open and result.status is RunState.WAITING:
-                await self._stop(timedelta(0))
-                return
+            await ask_until_stuck(source, self._watch.screen or TerminalPrompt())
+        elif is_followed and self._manner.returns:
+            await ask_until_stuck(source, None)
+        else:
+            return
+        await self._stop(timedelta(0))
 
     async def _stop(self, grace: timedelta = GRACE) -> None:
         if self._leave is None:
@@ -309,6 +299,11 @@ class _OpenQuestions:
 
     async def delegate(self, question: str) -> None:
         await self._boss.delegate(question)
+
+    async def is_stuck(self) -> bool:
+        if not self._watch.open:
+            return False
+        return (await self._boss.look(self._watch.run)).status is RunState.WAITING
 
     async def wait_change(self) -> None:
         await self._watch.changed.wait()

@@ -1,22 +1,26 @@
-"""`chargehand run --server URL`: submit a run to a server and follow it over HTTP."""
+"""`chargehand run --server URL` and `answer --server URL`: submit a run to a server, follow it, answer its questions."""
 
 import asyncio
+import shlex
 from typing import Any
 
 import click
 import msgspec
 
 from chargehand.cli import output
-from chargehand.cli.ask_person import TerminalPrompt, ask_all
+from chargehand.cli.ask_person import TerminalPrompt, ask_until_stuck
 from chargehand.cli.interactive_run import Exit, exit_of
+from chargehand.cli.run_details import question_meant
 from chargehand.client import Client, RemoteResult
-from chargehand.errors import JournalDamaged, UsageError
+from chargehand.decisions.schedule import RunState
+from chargehand.errors import JournalDamaged, UnknownQuestion, UsageError
 from chargehand.facts.events import Event, RunStatus, decode
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.presentation.display_text import clean
 from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.presentation.question_words import answer_in, question_lines
 from chargehand.roles.plan_review import ABOUT_PLAN
 
 #: options about the crew, the journal or the process: the server has its own
@@ -28,12 +32,10 @@ _OF_SERVER = (
     "parallel",
     "notify",
     "here",
-    "on_question",
     "report",
 )
-
-#: states of a run that continues without a person
-_GOING_ON = ("submitted", "planning", "running", "stopping")
+#: values of `--on-question` that only the process that leads the run could obey
+_OF_LEADER = ("supervisor", "fail")
 #: kinds of questions in the API that equal `Question.about`
 _KINDS_ASKED_ALIKE = ("approval", "budget", ABOUT_PLAN)
 
@@ -46,6 +48,11 @@ def run_at_server(url: str, asked: str | Plan, options: dict[str, Any]) -> int:
             raise click.UsageError(
                 f"--{flag} cannot be combined with --server: the server has its own settings"
             )
+    if (mode := options["on_question"]) in _OF_LEADER:
+        raise click.UsageError(
+            f"--on-question {mode} cannot be combined with --server: runs of a server wait for a person's answer; "
+            "give wait or return"
+        )
     if options["display"] == "live":
         raise click.UsageError(
             "--display live cannot be combined with --server: a run on a server is shown line by line; leave it out"
@@ -58,6 +65,8 @@ class _RemoteRun:
 
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self._client = Client(url)
+        #: what `--server` must be in a command that can be pasted; the token itself is not printed
+        self._address = self._client.url + ("#token=TOKEN" if "#token=" in url else "")
         self._options = options
         self._is_quiet = bool(options["quiet"])
         self._lines = ProgressLines(output.say, verbose=options["verbose"])
@@ -74,11 +83,8 @@ class _RemoteRun:
             if not self._is_quiet and not self._options["as_json"]:
                 output.say(f"run {run} at {client.url}; Ctrl-C stops this command, not the run")
             is_left = await self._follow(run)
-            if not is_left:
-                return self._show(await client.result(run))
-            if self._options["output"]:
-                output.tell_unwritten(self._options["output"], "the run has not ended")
-            return Exit.NEEDS_A_PERSON
+            result = await client.result(run)
+            return await self._left(result) if is_left else self._show(result)
 
     def _terms(self) -> dict[str, Any]:
         options = self._options
@@ -130,32 +136,56 @@ class _RemoteRun:
 
     async def _mind_questions(self, run: str) -> None:
         """Ask the person at this terminal. Returns when the run waits for an answer that cannot be given here."""
-        if output.is_interactive():
-            await ask_all(_RemoteQuestions(self, self._client, run), TerminalPrompt())
-            output.say("the input has ended, so nobody can answer here; questions stay open")
-            self._changed.set()
-        await self._leave_to_people(run)
-
-    async def _leave_to_people(self, run: str) -> None:
+        mode, source = self._options["on_question"], _RemoteQuestions(self, self._client, run)
+        asks_here = mode != "return" and output.is_interactive()
+        await ask_until_stuck(source, TerminalPrompt() if asks_here else None)
+        if asks_here or mode != "wait":
+            return
+        told: set[str] = set()
         while True:
+            _, questions = await self.asked(run)
+            self._tell([each for each in questions if each["id"] not in told])
+            told |= {each["id"] for each in questions}
             await self.wait_change()
-            state, questions = await self.asked(run)
-            if questions and state not in _GOING_ON:
-                break
+
+    def _tell(self, questions: list[dict[str, Any]]) -> None:
+        """Print questions, and how to answer them."""
         for told in questions:
-            output.say(f"{told['id']} asks: {clean(told['text'])}")
-        output.say(
-            "answer in the dashboard, or by POST questions/ID/answer; the run continues on the server"
-        )
+            for line in question_lines(_question_of(told)):
+                output.say(line)
+            words = ["chargehand", "answer", told["id"], "--server", self._address]
+            output.say(f"answer it:  {shlex.join(words)} TEXT")
+
+    async def _left(self, result: RemoteResult) -> Exit:
+        """Print what the run has so far, its questions, and what to do next."""
+        options = self._options
+        if options["as_json"] and self._is_quiet:
+            output.as_json(result)
+        elif not options["as_json"]:
+            self._tell_gaps(result)
+        if options["output"]:
+            output.tell_unwritten(options["output"], "the run has not ended")
+        self._tell(await self._client.questions(result.id))
+        pages = f"{self._client.url}/runs/{result.id}"
+        output.say(f"or there:   {pages}/questions")
+        output.say(f"then:       the run continues on the server; its answer: {pages}/output")
+        return Exit.NEEDS_A_PERSON
 
     async def asked(self, run: str) -> tuple[str, list[dict[str, Any]]]:
-        """The state of the run and its open questions, after all earlier events were shown."""
+        """The state of the run and its open questions, after all earlier events were shown.
+
+        The state is empty if no question is open, or if the run has changed meanwhile: `wait_change` then returns at once.
+        """
         if not await self._client.questions(run):
             return "", []
         snapshot = await self._client.snapshot(run)
         while self._seq < snapshot["seq"]:
             await self.wait_change()
-        return snapshot["run"]["state"], _open_of(snapshot["questions"])
+        state, questions = snapshot["run"]["state"], _open_of(snapshot["questions"])
+        if self._seq == snapshot["seq"]:
+            return state, questions
+        self._changed.set()  # `wait_change` has also reported events that this snapshot does not know
+        return "", questions
 
     async def wait_change(self) -> None:
         await self._changed.wait()
@@ -169,10 +199,13 @@ class _RemoteRun:
         elif not as_json:
             if not is_written and result.text:
                 output.result(clean(result.text))
-            for gap in result.gaps if not self._is_quiet else ():
-                output.say(f"missing: {clean(str(gap))}")
+            self._tell_gaps(result)
         exit_ = exit_of(RunStatus(result.status), self._reason) if result.has_ended else Exit.FAILED
         return Exit.FAILED if file and not is_written and exit_ is Exit.DONE else exit_
+
+    def _tell_gaps(self, result: RemoteResult) -> None:
+        for gap in result.gaps if not self._is_quiet else ():
+            output.say(f"missing: {clean(str(gap))}")
 
 
 class _RemoteQuestions:
@@ -196,8 +229,30 @@ class _RemoteQuestions:
     async def delegate(self, question: str) -> None:
         raise UsageError(f"{question}: with --server, only a person can answer; type an answer")
 
+    async def is_stuck(self) -> bool:
+        state, questions = await self._run.asked(self._id)
+        return bool(questions) and state == RunState.WAITING.value
+
     async def wait_change(self) -> None:
         await self._run.wait_change()
+
+
+def answer_at_server(url: str, question: str, text: str) -> str:
+    """Answer a question of a run on a server. Returns what follows, in words."""
+    return asyncio.run(_answered(url, question, text))
+
+
+async def _answered(url: str, question: str, text: str) -> str:
+    run, _, rest = question.partition(":")
+    async with Client(url) as client:
+        open_ = [_question_of(told) for told in await client.questions(run)]
+        try:
+            asked = question_meant(open_, run, rest and question)
+        except UnknownQuestion:  # the server says whether somebody else has answered it
+            await client.answer(question, text)
+            return f"{question} is answered"
+        await client.answer(asked.id, answer_in(asked, text) or text)
+        return f"{asked.id} is answered; the run continues on {client.url}"
 
 
 def _open_of(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import click
 
 from chargehand.cli.find_run import FoundRun, standing_of, with_run
-from chargehand.cli.options import journal_option, resume_words
+from chargehand.cli.options import journal_option, resume_words, stated
 from chargehand.cli.output import say
 from chargehand.cli.run_details import question_meant
 from chargehand.errors import UnknownQuestion, UsageError
@@ -27,13 +27,27 @@ MOST_ASKED = 5
 @click.argument("question")
 @click.argument("text")
 @journal_option
-def answer(question: str, text: str, journal: str) -> None:
+@click.option(
+    "--server",
+    metavar="URL",
+    default="",
+    callback=stated,
+    help="Answer a question of a run on the server at this URL, as `run --server` prints it.",
+)
+def answer(question: str, text: str, journal: str, server: str) -> None:
     """Answer a question that a run has asked.
 
     QUESTION is the id of the question, as `chargehand show` prints it. If a run has only one open question, you can
     give the run instead: its id, the beginning of its id, or `last`. If the question has choices, TEXT is a choice or
     its number. If any choice begins with a number, TEXT must be the choice itself.
     """
+    if server:
+        if journal:
+            raise click.UsageError("give --journal or --server, not both")
+        from chargehand.cli.remote_run import answer_at_server  # with its HTTP client
+
+        say(answer_at_server(server, question, text))
+        return
     typed, _, rest = question.partition(":")
 
     async def give(boss: Supervisor, head: Head) -> str:
