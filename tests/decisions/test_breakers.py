@@ -9,13 +9,13 @@ from chargehand.decisions.circuit_breaker import (
     OF_PROVIDERS,
     OF_WORKERS,
     Breaker,
-    BreakerFigures,
     BreakerPolicy,
     BreakerState,
 )
 from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UsageError
+from chargehand.facts.breaker_figures import BreakerFigures
 from chargehand.facts.events import (
     Approach,
     AttemptFinished,

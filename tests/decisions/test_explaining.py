@@ -6,16 +6,22 @@ import pytest
 
 from chargehand.decisions.budget import Account
 from chargehand.decisions.dispatch import Place
+from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.wait_reasons import Cause, Explainer, WaitReason
 from chargehand.facts.events import Approach, RunPaused
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Usage
+from chargehand.presentation.progress_lines import ProgressLines
 from tests.decisions.virtual_kernel import RUN, VirtualKernel, kernel_of, seconds
 
 
 def why(kernel: VirtualKernel, task: str, *, is_led: bool = True) -> WaitReason | None:
-    live_run, dispatch = kernel.kernel.runs[RUN], kernel.kernel.dispatch if is_led else None
-    return Explainer(RUN, live_run, kernel.now, dispatch).why(task)
+    if is_led:
+        live_run, dispatch = kernel.kernel.runs[RUN], kernel.kernel.dispatch
+        return Explainer(RUN, live_run, kernel.now, dispatch).why(task)
+    past = LiveRun(RUN)
+    past.replay(kernel.journal)
+    return Explainer(RUN, past, kernel.now).why(task)
 
 
 def words(kernel: VirtualKernel, task: str, *, is_led: bool = True) -> str:
@@ -57,7 +63,7 @@ def test_a_task_waits_for_a_place_of_its_run() -> None:
 def test_where_only_the_journal_is_known_that_is_said() -> None:
     kernel = kernel_of("a, b", pool=1)
     assert words(kernel, "b", is_led=False) == (
-        "b waits for a slot of ann, according to the journal, 0 s"
+        "b waits for its turn with ann; the process that leads its run knows more, 0 s"
     )
 
 
@@ -81,6 +87,55 @@ def test_a_task_waits_for_the_breaker_of_its_worker() -> None:
     wait = why(kernel, "f")
     assert wait is not None
     assert "the circuit breaker of worker ann, until 2026-01-01T" in wait.what
+
+
+def test_a_breaker_is_told_alike_by_the_leading_process_and_by_all_others() -> None:
+    kernel = kernel_of(
+        "a, b, c, d, e, f, g, h, i", attempts=1, places=[Place(worker="ann", capacity=1)]
+    )
+    for task in "abcde":
+        kernel.fail(task, "network")
+    told = [words(kernel, "i", is_led=is_led) for is_led in (True, False)]
+    kernel.wait(16)
+    told += [words(kernel, "i", is_led=is_led) for is_led in (True, False)]
+    kernel.fail("f", "logic")  # a probe that says nothing of its worker
+    told += [words(kernel, "i", is_led=is_led) for is_led in (True, False)]
+    kernel.fail("g", "network")
+    told += [words(kernel, "i", is_led=is_led) for is_led in (True, False)]
+    assert told[0::2] == told[1::2]
+    untils = [each.split(", ")[1] for each in told[0::2]]
+    assert untils == [
+        "until 2026-01-01T00:00:15+00:00",
+        "until its probe has ended",
+        "until its probe has ended",
+        "until 2026-01-01T00:00:46+00:00",
+    ]
+    kernel.wait(31)
+    kernel.finish("h")
+    assert kernel.state("i") == "running"
+
+
+def test_a_process_that_takes_a_run_over_begins_with_closed_breakers() -> None:
+    kernel = kernel_of("a, b, c, d, e, f, g", pool=1, attempts=1)
+    for task in "abcde":
+        kernel.fail(task, "network")
+    kernel.crash()
+    assert "its turn with ann" in words(kernel, "g", is_led=False)
+
+
+def test_a_run_says_once_that_tasks_wait_for_a_breaker() -> None:
+    kernel = kernel_of("a, b, c, d, e, f, g", pool=1, attempts=1)
+    for task in "abcde":
+        kernel.fail(task, "network")
+    kernel.wait(16)
+    kernel.fail("f", "network")
+    lines: list[str] = []
+    progress = ProgressLines(lines.append)
+    for event in kernel.journal:
+        progress.hear(event)
+    (told,) = (number for number, line in enumerate(lines) if "circuit breaker" in line)
+    assert "tasks for ann wait for the circuit breaker of worker ann, until " in lines[told]
+    assert "gave up on e" in lines[told - 1]
 
 
 def test_a_failed_task_waits_for_its_next_try_and_says_when_and_why() -> None:

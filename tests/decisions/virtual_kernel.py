@@ -19,7 +19,6 @@ from chargehand.facts.events import (
     PlanAdopted,
     PlanAmended,
     QuestionAnswered,
-    RunLed,
     RunRequested,
     StepFinished,
     StepStarted,
@@ -90,7 +89,7 @@ class VirtualKernel:
         plan = Plan(goal="a test", tasks=tasks)
         self.tell(
             requested(limits, **asked),
-            RunLed(node="n1", epoch=1, at=START),
+            self.kernel.led_by("n1", 1, START),
             *([PlanAdopted(plan=plan, at=START)] if tasks else []),
         )
 
@@ -209,7 +208,7 @@ class VirtualKernel:
         self._epoch += 1
         self.kernel = self._new_desk()
         self.kernel.open(RUN, self.journal)
-        return self.tell(RunLed(node=f"n{self._epoch}", epoch=self._epoch, at=self.now))
+        return self.tell(self.kernel.led_by(f"n{self._epoch}", self._epoch, self.now))
 
     def begin_step(self, task: str, name: str = "send", effect: str = "once") -> list[Event]:
         number = self.schedule.nodes[task].attempt

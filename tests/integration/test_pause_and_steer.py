@@ -299,7 +299,9 @@ async def test_a_run_led_elsewhere_is_explained_as_far_as_the_journal_tells(tmp_
         here, there = (str(each.tasks["t1"].waits_for) for each in looked)
         await run.cancel()
     assert here.startswith("t1 waits for a slot in the pool (1 of 1 taken), ")
-    assert there.startswith("t1 waits for a slot of gate, according to the journal, ")
+    assert there.startswith(
+        "t1 waits for its turn with gate; the process that leads its run knows more, "
+    )
 
 
 # steering

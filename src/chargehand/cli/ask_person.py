@@ -62,11 +62,15 @@ class QuestionSource(Protocol):
     async def delegate(self, question: str) -> None:
         """Let the supervisor's model answer."""
 
-    async def is_stuck(self) -> bool:
-        """Whether nothing continues until a person answers an open question."""
-
     async def wait_change(self) -> None:
         """Wait until the run or its questions may have changed since this was called last."""
+
+
+class AskingRun(QuestionSource, Protocol):
+    """A run with its open questions."""
+
+    async def is_stuck(self) -> bool:
+        """Whether nothing continues until a person answers an open question."""
 
 
 class TerminalPrompt:
@@ -127,7 +131,7 @@ def drop_lines(lines: "asyncio.Queue[str | None]") -> None:
         lines.put_nowait(None)
 
 
-async def ask_until_stuck(source: QuestionSource, prompt: Prompt | None) -> None:
+async def ask_until_stuck(source: AskingRun, prompt: Prompt | None) -> None:
     """Ask all questions if there is a `prompt`. Returns once only a person who is not here can continue the run."""
     if prompt is not None:
         await ask_all(source, prompt)

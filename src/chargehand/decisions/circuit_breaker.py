@@ -1,5 +1,6 @@
 """A circuit breaker pauses a worker or provider that keeps failing, then tries one call at a time."""
 
+from datetime import datetime
 from enum import StrEnum
 
 from msgspec import Struct
@@ -7,20 +8,25 @@ from msgspec.structs import force_setattr
 
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import CheckedKeywords, count, duration_or_none
-
-
-class BreakerFigures(Struct, frozen=True, kw_only=True):
-    """A `BreakerPolicy` in which every figure is set."""
-
-    failures: int
-    rest: float
-    longest_rest: float
-
+from chargehand.facts.breaker_figures import BreakerFigures
+from chargehand.facts.events import AttemptFinished
+from chargehand.facts.outcome import Failed
 
 #: usual figures for a model provider
 OF_PROVIDERS = BreakerFigures(failures=5, rest=15.0, longest_rest=300.0)
 #: usual figures for a worker: it runs many attempts at once, so one outage causes many failures in a row
 OF_WORKERS = BreakerFigures(failures=10, rest=5.0, longest_rest=60.0)
+
+
+#: not the worker's fault: the journal could not store its result, or a provider failed (which has its own breaker)
+_NOT_ITS_FAULT = {
+    "JournalFull",
+    "ModelBusy",
+    "ModelExhausted",
+    "ModelGarbled",
+    "ModelTooSlow",
+    "ModelUnreachable",
+}
 
 
 class BreakerPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
@@ -127,3 +133,18 @@ class Breaker:
     def _open(self, now: float) -> None:
         self.state = BreakerState.OPEN
         self._opens_until = now + self._rest
+
+
+def counts_against_worker(event: AttemptFinished) -> str:
+    """The failure, in words, if it counts against the worker; empty if it does not."""
+    outcome = event.outcome
+    if type(outcome) is not Failed or not outcome.kind.backs_off:
+        return ""
+    return "" if outcome.error in _NOT_ITS_FAULT else str(outcome)
+
+
+def breaker_words(whose: str, until: datetime | None) -> str:
+    """What waits for a breaker, in words that fit after "waits for". Without `until`, its probe is in progress."""
+    if until is None:
+        return f"the circuit breaker of {whose}, until its probe has ended"
+    return f"the circuit breaker of {whose}, until {until.replace(microsecond=0).isoformat()}"

@@ -14,6 +14,7 @@ from chargehand.decisions.circuit_breaker import (
     Breaker,
     BreakerPolicy,
     BreakerState,
+    breaker_words,
 )
 from chargehand.decisions.elastic_capacity import Elastic, Resizer
 from chargehand.decisions.preemption import Holding, Want, givers
@@ -21,6 +22,7 @@ from chargehand.decisions.rate_limiter import Bucket
 from chargehand.decisions.ready_queue import Lane, ReadyQueue, Waiting, target_of
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import CheckedKeywords, amount, count
+from chargehand.facts.breaker_figures import BreakerFigures
 from chargehand.facts.scheduler_commands import OfferAttempt, PreemptAttempt, StartAttempt
 
 #: an attempt: run, task, number
@@ -129,7 +131,8 @@ class WorkerSlots:
         self.troubled: dict[str, SlotState] = {}
         self._parallel = parallel
         self._balance = balance
-        self._breaker = OF_WORKERS if breaker is None else breaker.over(OF_WORKERS)
+        #: when the breakers of these workers open, and for how long
+        self.breaker = OF_WORKERS if breaker is None else breaker.over(OF_WORKERS)
         #: the breakers of workers that have failed since they last succeeded
         self._breakers: dict[str, Breaker] = {}
         self._workers: dict[str, SlotState] = {}
@@ -209,7 +212,7 @@ class WorkerSlots:
             return
         breaker = self._breakers.get(worker)
         if breaker is None:
-            breaker = self._breakers[worker] = Breaker(self._breaker)
+            breaker = self._breakers[worker] = Breaker(self.breaker)
         if breaker.state is BreakerState.HALF_OPEN and known.probe != attempt:
             return  # it started before the breaker opened, so it says nothing new
         breaker.fail(now, error)
@@ -299,10 +302,8 @@ class WorkerSlots:
         whose = f"worker {workers[0].name}" if len(workers) == 1 else f"all of {_names(workers)}"
         breakers = [self._breakers[worker.name] for worker in workers]
         rests = [each.opens_at for each in breakers if each.state is BreakerState.OPEN]
-        if not rests:
-            return f"the circuit breaker of {whose}, until its probe has ended"
-        until = datetime.fromtimestamp(min(rests), UTC).replace(microsecond=0)
-        return f"the circuit breaker of {whose}, until {until.isoformat()}"
+        until = datetime.fromtimestamp(min(rests), UTC) if rests else None
+        return breaker_words(whose, until)
 
     def check(self, active: int) -> None:
         """Check the invariants; `active` attempts hold a slot."""
@@ -384,6 +385,11 @@ class Dispatch:
     def join(self, place: Place) -> None:
         """Add a worker; a draining worker gets new attempts again."""
         self._staff.join(place)
+
+    @property
+    def breaker(self) -> BreakerFigures:
+        """When the breakers of the workers open, and for how long."""
+        return self._staff.breaker
 
     def drain(self, worker: str) -> None:
         """Give this worker no new attempts."""

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from chargehand.decisions.budget import Account
+from chargehand.decisions.circuit_breaker import OF_WORKERS, counts_against_worker
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.live_run import LiveRun, Timers, mistake_in
 from chargehand.decisions.run_results import RunResults
@@ -29,7 +30,7 @@ from chargehand.facts.events import (
     RunStatus,
     StartMissed,
 )
-from chargehand.facts.outcome import Done, Failed
+from chargehand.facts.outcome import Done
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.scheduler_commands import (
     Command,
@@ -41,17 +42,6 @@ from chargehand.facts.scheduler_commands import (
 )
 
 _A_MOMENT = timedelta(milliseconds=1)
-
-
-#: not the worker's fault: the journal could not store its result, or a provider failed (which has its own breaker)
-_NOT_ITS_FAULT = {
-    "JournalFull",
-    "ModelBusy",
-    "ModelExhausted",
-    "ModelGarbled",
-    "ModelTooSlow",
-    "ModelUnreachable",
-}
 
 
 class RunMessage(Struct, gc=False):
@@ -115,13 +105,16 @@ class Kernel:
     def led_by(
         self, node: str, epoch: int, at: datetime, live_run: LiveRun | None = None
     ) -> RunLed:
-        """The event with which this process starts to lead a run; it has the retry policy unless that is the usual one.
+        """The event with which this process starts to lead a run, with its retry policy and breakers unless they are usual.
 
         For a resumed run, it also has the changed crew that a person has accepted.
         """
         retry = None if self._retry == USUAL_RETRY else self._retry
+        breaker = None if self.dispatch.breaker == OF_WORKERS else self.dispatch.breaker
         crew, members = ("", {}) if live_run is None else live_run.accepted
-        return RunLed(node=node, epoch=epoch, retry=retry, crew=crew, members=members, at=at)
+        return RunLed(
+            node=node, epoch=epoch, retry=retry, breaker=breaker, crew=crew, members=members, at=at
+        )
 
     def open(
         self,
@@ -324,10 +317,8 @@ class Kernel:
         worker, outcome = live_run.schedule.nodes[event.task].worker, event.outcome
         if type(outcome) is Done:
             self.dispatch.succeeded(worker)
-        elif type(outcome) is Failed and outcome.kind.backs_off:
-            if outcome.error in _NOT_ITS_FAULT:
-                return
-            self._blame(run, event, worker, str(outcome), now)
+        elif why := counts_against_worker(event):
+            self._blame(run, event, worker, why, now)
 
     def _blame(
         self, run: str, event: AttemptFinished | AttemptLost, worker: str, why: str, now: datetime

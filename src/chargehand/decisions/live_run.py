@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from chargehand.decisions.budget import Account
 from chargehand.decisions.run_results import RunResults
 from chargehand.decisions.schedule import Schedule
+from chargehand.decisions.worker_breakers import BREAKER_EVENTS, WorkerBreakers
 from chargehand.errors import InternalError
 from chargehand.facts.events import (
     Event,
@@ -76,6 +77,8 @@ class LiveRun:
         self.run = run
         self.schedule = Schedule(retry)
         self.results = results or RunResults()
+        #: the breakers of its workers, from past events; None if it was never replayed: whoever leads it knows more
+        self.breakers: WorkerBreakers | None = None
         #: None: no cap on money, tokens or calls applies, neither its own nor of a run above it
         self.account: Account | None = None
         #: may be shared with other runs
@@ -133,6 +136,9 @@ class LiveRun:
         """Apply past events. Afterwards, `Schedule.outstanding` returns the commands that are still due."""
         for event in events:
             self._apply(event)
+            if type(event) in BREAKER_EVENTS:
+                self.breakers = self.breakers or WorkerBreakers()
+                self.breakers.apply(event)
 
     def _admit(self, event: Event) -> Event | None:
         """The event to record when `event` is reported; None if nothing is to be recorded."""

@@ -101,7 +101,7 @@ class Explainer:
     """Explains what the tasks of one run wait for `now`; if it `is_submitted`, no process has started the run yet.
 
     Without `dispatch` (another process leads the run), it knows only the journal: which task is ready for which
-    worker, but not which tasks come first. If the run is not `is_led`, all work that could go on waits for a leader.
+    worker and which workers keep failing, but not which tasks come first. If the run is not `is_led`, all work that could go on waits for a leader.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Explainer:
     ) -> None:
         self._run = run
         self._schedule = live_run.schedule
+        self._breakers = live_run.breakers
         self._account = live_run.account
         self._now = now
         self._dispatch = dispatch
@@ -215,7 +216,10 @@ class Explainer:
             return "the supervisor"
         if self._dispatch is not None:
             return self._dispatch.why_waiting(self._run, node.task.id) or "its turn"
-        return f"a slot of {_who(node.task)}, according to the journal"
+        why, now = "", self._now or self._schedule.last_at
+        if self._breakers is not None:
+            why = self._breakers.why_waiting(node.task.worker, now)
+        return why or f"its turn with {_who(node.task)}; the process that leads its run knows more"
 
     def _retry(self, node: TaskNode) -> WaitReason:
         if node.task.id in self._schedule.parked_tasks:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from chargehand.errors import JournalDamaged, JournalVersion, UsageError
 from chargehand.facts.argument_checks import reading
+from chargehand.facts.breaker_figures import BreakerFigures
 from chargehand.facts.failure_policy import OnFailure, Recourse
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import NO_USAGE, Done, Failed, Outcome, Question, Usage
@@ -166,6 +167,8 @@ class RunLed(StoredEvent, frozen=True, kw_only=True):
     epoch: int
     #: the wait before retries while this process leads; None: the usual one
     retry: RetryPolicy | None = None
+    #: when its circuit breakers of workers open, and for how long; None: the usual figures
+    breaker: BreakerFigures | None = None
     #: digest of the roster, if it had changed and a person accepted it; from then on, it is the run's roster
     crew: str = ""
     #: likewise: as `members` in `RunRequested`

@@ -12,9 +12,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from chargehand.decisions.circuit_breaker import Breaker, BreakerFigures, BreakerState
+from chargehand.decisions.circuit_breaker import Breaker, BreakerState
 from chargehand.decisions.rate_limiter import Limiter, Rates, ReachedLimit
 from chargehand.errors import ModelDenied, ModelError, ModelGarbled, ModelUnreachable
+from chargehand.facts.breaker_figures import BreakerFigures
 from chargehand.facts.outcome import Parked
 from chargehand.models.provider_errors import seconds_asked_by
 

@@ -17,12 +17,18 @@ from chargehand.decisions.rule_answer import IN_PART
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.time_and_cost_report import LEAST_SPEEDUP, is_idle_worth_telling
+from chargehand.decisions.worker_breakers import WorkerBreakers
 from chargehand.facts import events
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
 from chargehand.facts.outcome import Cancelled, Done, Failed, NeedsInput
 from chargehand.facts.plan import Task, each_words, item_of
-from chargehand.presentation.display_text import clock_words, money_words, one_line
+from chargehand.presentation.display_text import (
+    clock_words,
+    money_words,
+    one_line,
+    with_local_times,
+)
 from chargehand.presentation.run_status import INTERRUPTED
 from chargehand.result import RunResult, TaskResult
 
@@ -123,8 +129,11 @@ class ProgressLines:
         self._done = 0
         self._items: dict[str, ItemCount] = {}
         self._is_cancelled = False
+        self._breakers = WorkerBreakers()
         #: a failed attempt and its lines, held back until the next event
         self._failed: tuple[events.AttemptFinished, list[str]] | None = None
+        #: the line about a breaker that has just opened; it comes after that of the failure
+        self._resting: list[tuple[Event, list[str]]] = []
 
     def catch_up(self, result: RunResult) -> None:
         """Take over the state of a run whose earlier events were not heard."""
@@ -144,7 +153,15 @@ class ProgressLines:
                 self._say(f"{clock_words(about.at)}  {self._where}{words}")
 
     def lines_of(self, event: Event) -> list[tuple[Event, list[str]]]:
-        """The lines to print now, each list with its event.
+        """The lines to print now, each list with its event."""
+        resting, self._resting = self._resting, []
+        if worker := self._breakers.apply(event):
+            why = with_local_times(self._breakers.why_waiting(worker))
+            self._resting = [(event, [f"tasks for {worker} wait for {why}"])]
+        return [*self._lines_of(event), *resting]
+
+    def _lines_of(self, event: Event) -> list[tuple[Event, list[str]]]:
+        """The lines about what happened.
 
         The lines of a failed attempt are held back until the next event: if that is `TaskFailed`, one line is enough
         for both.
