@@ -19,7 +19,7 @@ from chargehand.decisions.task_graph import Membership, TaskGraph, TaskNode, Tas
 from chargehand.facts.answer import Answer, Claim, Gap
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.facts.plan import Strategy, Task
-from tests.decisions.virtual_kernel import tasks_of
+from tests.decisions.virtual_kernel import kernel_of, tasks_of
 
 BROKE = Failed(kind=ErrorClass.NETWORK, message="it broke")
 
@@ -152,6 +152,23 @@ def test_a_gap_says_why() -> None:
         "gone (cancelled): it was cancelled",
     ]
     assert why_not_done(nodes_of("a", "a")["a"]) == ""
+
+
+def test_a_gap_that_may_still_be_filled_says_what_it_waits_for() -> None:
+    kernel = kernel_of("asked -> next, failed, quick, parked, queued, last", pool=2)
+    kernel.ask("asked")
+    kernel.fail("failed")
+    kernel.park("parked", 90)
+    gaps = [str(gap) for gap in gaps_in(kernel.schedule.nodes)]
+    assert gaps == [
+        "asked (waiting for an answer): a person has not answered 'which?' yet",
+        "next (waiting): it needs asked (waiting for an answer)",
+        "failed (to be tried again): its last try failed: network: it broke",
+        "quick (running): it has not ended yet",
+        "parked (to be tried again): it waits for its provider: it is down",
+        "queued (running): it has not ended yet",
+        "last (ready): it has not started yet",
+    ]
 
 
 def test_what_was_removed_or_made_up_for_is_neither_gap_nor_material() -> None:

@@ -9,14 +9,14 @@ from msgspec.structs import asdict, replace
 
 from chargehand.cli.find_run import FoundRun
 from chargehand.cli.options import again, resume_words, with_resume_words
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.display_names import counted, state_words
 from chargehand.decisions.group_conversation import SpokenTurn
 from chargehand.decisions.rule_answer import IN_PART
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.trace import Trace
 from chargehand.errors import UnknownQuestion, UsageError
-from chargehand.facts.answer import Answer
+from chargehand.facts.answer import Answer, Gap
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import NO_USAGE, Question, Usage
@@ -32,6 +32,7 @@ from chargehand.presentation.display_text import (
 )
 from chargehand.presentation.live_frame import MARK_IN_PART, MARKS, Line, StyledText
 from chargehand.presentation.progress_lines import (
+    ANSWERED,
     gain_of,
     gain_words,
     item_counts,
@@ -154,13 +155,17 @@ def _mark(task: TaskResult) -> tuple[str, str]:
 def _answer_so_far(result: RunResult) -> Answer:
     """The answer. Its gaps describe the states of tasks in the same words as the list of tasks."""
     told = told_states(result)
-    gaps = [
-        replace(gap, state=told(result.tasks[gap.task]))
-        if gap.task in result.tasks and gap.state == result.tasks[gap.task].state
-        else gap
-        for gap in result.answer.gaps
-    ]
-    return replace(result.answer, gaps=tuple(gaps))
+
+    def as_listed(gap: Gap) -> Gap:
+        task = result.tasks.get(gap.task)
+        if task is None or gap.state != state_words(task.state):
+            return gap
+        gap = replace(gap, state=told(task))
+        if gap.state == ANSWERED and task.question is not None:
+            return replace(gap, why=answered_words(result, task.question.id))
+        return gap
+
+    return replace(result.answer, gaps=tuple(map(as_listed, result.answer.gaps)))
 
 
 def _what_next(standing: FoundRun, choice: Choice) -> Iterator[str]:

@@ -30,7 +30,7 @@ def task_name(task: str) -> str:
 
 def state_words(state: str) -> str:
     """The state of a task or a gap, in words."""
-    return _STATE_WORDS.get(state, state)
+    return _STATE_WORDS.get(state, str(state))
 
 
 def worker_name(worker: str) -> str:

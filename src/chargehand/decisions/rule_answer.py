@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from chargehand.decisions.deadlines import OUT_OF_TIME
+from chargehand.decisions.display_names import state_words
 from chargehand.decisions.group_conversation import EVERYONE, SpokenTurn
 from chargehand.decisions.quorum import plain
 from chargehand.decisions.system_tasks import (
@@ -148,7 +149,8 @@ def _gaps_of(node: TaskNode, nodes: Mapping[str, TaskNode]) -> Iterator[Gap]:
     if not is_counted:
         return
     if node.state is not TaskState.DONE and (id_ != ANSWER or node.state.is_settled):
-        yield Gap(id_, shown_state(node, nodes).value, why_not_done(node))
+        state = shown_state(node, nodes)
+        yield Gap(id_, state_words(state), why_not_done(node) or _why_open(node, state, nodes))
     for missing in node.gaps:
         yield Gap(id_, IN_PART, missing)
 
@@ -162,6 +164,30 @@ def why_not_done(node: TaskNode) -> str:
     if node.state is TaskState.CANCELLED:
         return "it was cancelled"
     return ""
+
+
+def _why_open(node: TaskNode, state: TaskState, nodes: Mapping[str, TaskNode]) -> str:
+    """Why a task is not done yet that still may be; `state` is the one that is shown."""
+    match state:
+        case TaskState.ASKING:
+            asked = "one of its items" if node.question is None else repr(node.question.text)
+            return f"a person has not answered {asked} yet"
+        case TaskState.RETRYING if node.waits_for:
+            return f"it waits for its provider: {node.waits_for}"
+        case TaskState.WAITING:
+            unmet = [nodes[need.task] for need in node.task.all_needs]
+            named = [
+                f"{each.task.id} ({state_words(shown_state(each, nodes))})"
+                for each in unmet
+                if not each.state.is_settled
+            ]
+            return f"it needs {', '.join(named)}" if named else "it has not started yet"
+        case TaskState.RUNNING:
+            return "it has not ended yet"
+        case _ if node.last_failure is not None:
+            return f"its last try failed: {node.last_failure}"
+        case _:
+            return "it has not ended yet" if node.attempt else "it has not started yet"
 
 
 def _why_stopped(node: TaskNode) -> str:

@@ -46,6 +46,7 @@ class Gap(Struct, frozen=True):
     """A result that is missing from the answer, with the reason."""
 
     task: str
+    #: in words, such as `failed` or `waiting for an answer`
     state: str
     why: str
 

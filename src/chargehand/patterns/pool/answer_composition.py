@@ -8,7 +8,13 @@ import msgspec
 
 from chargehand.decisions.coordination.conflicts import ConflictKind
 from chargehand.decisions.quorum import count
-from chargehand.decisions.rule_answer import answer_of, contradictions_in, done_in, share_done
+from chargehand.decisions.rule_answer import (
+    answer_of,
+    contradictions_in,
+    done_in,
+    share_done,
+    why_not_done,
+)
 from chargehand.decisions.system_tasks import ANSWER, ANSWERER
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.engines.brief import Brief
@@ -152,7 +158,7 @@ def _gap(ledger: LeaderlessRun, gap: Gap) -> dict[str, str]:
     """A missing result, with the reason."""
     node = ledger.schedule.nodes[gap.task]
     failure = node.last_failure
-    why = gap.why or (str(failure) if failure is not None and has_failed(node) else "")
+    why = why_not_done(node) or (str(failure) if failure is not None and has_failed(node) else "")
     if node.question is not None:
         ways = "reassign_task or an answer" if has_failed(node) else "an answer"
         why += f"{'; ' if why else ''}it waits for {ways} to {node.question.id}"
@@ -162,8 +168,10 @@ def _gap(ledger: LeaderlessRun, gap: Gap) -> dict[str, str]:
             f"worker {task.worker!r}" if task.worker else f"no worker with the skill {task.skill!r}"
         )
         why = f"{who} has {'not ' if task.worker else ''}taken it yet"
+        if node.losses:
+            why = f"worker {node.worker!r} had started it, but its process was closed or is gone"
     return {
         "task_id": gap.task,
         "status": "failed" if has_failed(node) else gap.state,
-        "why": why or "it is not done yet",
+        "why": why or gap.why,
     }
