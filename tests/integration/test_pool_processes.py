@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from benchmarks import pool as benchmark
+from click.testing import CliRunner
 
 import chargehand as ch
+from chargehand.cli import main
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.past_runs import fold
 from chargehand.patterns.pool import SharedMemoryPool, SupervisorAgent, WorkerAgent
@@ -74,7 +76,9 @@ def test_four_processes_of_eight_threads_do_every_task_once(pool: SharedMemoryPo
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a kill is told by its file lock")
-def test_what_a_killed_process_had_begun_is_done_by_another(pool: SharedMemoryPool) -> None:
+def test_what_a_killed_process_had_begun_is_done_by_another(
+    pool: SharedMemoryPool, tmp_path: Path
+) -> None:
     supervisor = SupervisorAgent(None, pool)
     tasks = supervisor.delegate("Count", ["worker_0_0"], tasks=["Count to 1", "Count to 2"])
     request = tasks[0]["request_id"]
@@ -88,6 +92,13 @@ def test_what_a_killed_process_had_begun_is_done_by_another(pool: SharedMemoryPo
     dying.communicate()
     (lost,) = rescuer.get_assigned_tasks(request, lost=True)
     assert lost["task_id"] == held
+    gap = next(g for g in supervisor.aggregate_results(request)["gaps"] if g["task_id"] == held)
+    assert gap["why"] == "worker 'worker_0_0' had started it, but its process was closed or is gone"
+    place = str(tmp_path / "runs.db")
+    shown = CliRunner().invoke(main, ["status", "--journal", place]).stdout
+    again = "worker_0_0 of its pool to take it again: the process that had it was closed or is gone"
+    assert f"{held} waits for {again}" in shown
+    assert "waits for worker_0_0 of its pool to take it, " in shown
     assert rescuer.execute_task(lost)["result"] == held
     heir = WorkerAgent(None, pool, "worker_0_0", work=lambda brief: brief.task.id)
     for task in heir.get_assigned_tasks(request):

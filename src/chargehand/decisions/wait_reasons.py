@@ -122,8 +122,8 @@ class Explainer:
         self._dispatch = dispatch
         self._is_submitted = is_submitted
         requested = live_run.schedule.requested
-        is_of_pool = requested is not None and requested.approach is Approach.POOL
-        self._is_led = is_led or is_submitted or is_of_pool
+        self._is_of_pool = requested is not None and requested.approach is Approach.POOL
+        self._is_led = is_led or is_submitted or self._is_of_pool
 
     def all(self) -> Iterator[WaitReason]:
         """The wait reasons of all waiting tasks, system tasks included, in plan order."""
@@ -216,6 +216,9 @@ class Explainer:
             return "the supervisor"
         if self._dispatch is not None:
             return self._dispatch.why_waiting(self._run, node.task.id) or "its turn"
+        if self._is_of_pool:
+            again = " again: the process that had it was closed or is gone" if node.losses else ""
+            return f"{_who(node.task)} of its pool to take it{again}"
         why, now = "", self._now or self._schedule.last_at
         if self._breakers is not None:
             why = self._breakers.why_waiting(node.task.worker, now)
