@@ -21,6 +21,7 @@ from chargehand.facts.answer import Answer, Claim
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.presentation.display_text import doubt_lines
 from chargehand.presentation.progress_lines import ProgressLines
+from chargehand.presentation.stack_lines import stack_lines
 
 CREW = """
 import os
@@ -222,6 +223,20 @@ def test_p12_the_stack_of_a_failure_is_shown() -> None:
         shown = chargehand(*args).stdout
         assert "KeyError" in shown
         assert "in broken" in shown
+
+
+def test_a_stack_is_shown_without_the_frames_that_call_the_workers_code() -> None:
+    run("--quiet", a="broken")
+    stack = json.loads(chargehand("show", "last", "--json").stdout)["tasks"]["a"]["error"]["stack"]
+    assert "chargehand/engines/attempt_events.py" in stack
+    shown = chargehand("show", "last").stdout
+    frames = [line for line in shown.splitlines() if line.lstrip().startswith("File ")]
+    assert frames
+    assert all("in broken" in frame for frame in frames), shown
+    inner = (
+        'Traceback\n  File "/x/site-packages/chargehand/a.py", line 1, in a\n    a()\nValueError: b'
+    )
+    assert stack_lines(inner) == inner.splitlines(), "nothing else is left"
 
 
 FAILED = [(), ("--quiet",), ("--verbose",), ("--json", "--quiet")]

@@ -48,6 +48,7 @@ from chargehand.presentation.run_status import (
     process_words,
     status_words,
 )
+from chargehand.presentation.stack_lines import stack_lines
 from chargehand.presentation.trace_lines import timeline_lines
 from chargehand.result import RunResult, TaskResult
 from chargehand.supervisor_factory import Choice, journal_place
@@ -141,7 +142,7 @@ def _task_lines(
     if is_waiting and standing.submission is None:
         yield _line(f"      {one_line(with_local_times(str(task.waits_for)), 300)}")
     if task.error is not None and task.error.stack:
-        yield from (_line(f"      {line}") for line in task.error.stack.rstrip().splitlines())
+        yield from (_line(f"      {line}") for line in stack_lines(task.error.stack))
     policy = standing.result.policy_of(id_)
     if policy is not None and task.state is not TaskState.DONE:
         yield _line(f"      {one_line(policy.words(), 400)}")

@@ -30,6 +30,7 @@ from chargehand.presentation.display_text import (
     with_local_times,
 )
 from chargehand.presentation.run_status import INTERRUPTED
+from chargehand.presentation.stack_lines import stack_lines
 from chargehand.result import RunResult, TaskResult
 
 #: most tasks of a plan that are listed when it is adopted
@@ -283,8 +284,7 @@ class ProgressLines:
         return [first, *self._stack_lines(failed)]
 
     def _stack_lines(self, failed: Failed) -> list[str]:
-        stack = failed.stack.rstrip().splitlines() if self._verbose else []
-        return [f"    {line}" for line in stack]
+        return [f"    {line}" for line in stack_lines(failed.stack)] if self._verbose else []
 
     def _planned(self, tasks: list[Task]) -> list[str]:
         self._tasks |= {task.id: task for task in tasks}
