@@ -1,5 +1,6 @@
 """What the command line says is so: questions, dead runs, JSON, hints that can be pasted, flags that hold."""
 
+import ast
 import json
 import os
 import re
@@ -11,11 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 import chargehand as ch
 from chargehand.cli import main
+from chargehand.cli.suggested_commands import WITH_JOURNAL, keep_journal, with_journal
 from chargehand.crews.python_crews import load
 from chargehand.facts.answer import Answer, Claim
 from chargehand.facts.outcome import ErrorClass, Failed
@@ -579,3 +582,70 @@ def test_a_submitted_run_has_no_conversation_and_no_plan_yet() -> None:
     assert "submitted  no plan yet  Find out" in chargehand("status").stdout
     told = chargehand("talk", "last")
     assert (told.exit_code, "was submitted and has no events yet" in told.stderr) == (2, True)
+
+
+# commands in messages
+
+
+def test_every_command_that_takes_a_journal_is_completed_in_messages() -> None:
+    context = click.Context(main)
+    commands = {name: main.get_command(context, name) for name in main.list_commands(context)}
+    takers = {
+        name
+        for name, command in commands.items()
+        if command is not None and any(each.name == "journal" for each in command.params)
+    }
+    assert set(WITH_JOURNAL) == takers
+
+
+def texts_of(node: ast.AST) -> Iterator[str]:
+    """The texts in a piece of source; what an f-string puts in is `r0123456789abcde`."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.JoinedStr):
+            parts = [
+                p.value if isinstance(p, ast.Constant) else "r0123456789abcde" for p in each.values
+            ]
+            yield "".join(map(str, parts))
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield each.value
+
+
+def test_each_command_in_a_message_names_the_journal_that_was_given() -> None:
+    command = re.compile(
+        rf"[a-z]: chargehand (?:{'|'.join(WITH_JOURNAL)})\b|; chargehand \w+ r0123"
+    )
+    texts = {
+        text
+        for path in Path(ch.__file__).parent.rglob("*.py")
+        for text in texts_of(ast.parse(path.read_text(encoding="utf-8")))
+        if command.search(text) and "\n" not in text
+    }
+    assert len(texts) > 5
+    with click.Context(main) as context:
+        keep_journal(context, "my runs.db")
+        for text in texts:
+            found = [
+                part
+                for part in re.split("(?=chargehand )", with_journal(text))
+                if command.search(f"a: {part}")
+            ]
+            assert all("--journal 'my runs.db'" in part for part in found), text
+        whole = "a; chargehand show r1 --journal x; see chargehand diff, or is chargehand serve running?"
+        assert with_journal(whole).count("--journal") == 2
+    assert with_journal("chargehand show r1") == "chargehand show r1"
+
+
+def test_the_command_that_an_error_suggests_can_be_pasted() -> None:
+    run("--journal", "other runs.db", a="quick")
+    refused = chargehand("fork", "last", "--journal", "other runs.db", "--at", "999", "--dry-run")
+    (command,) = re.findall(r"chargehand (replay .*--events)", refused.stderr)
+    listed = chargehand(*shlex.split(command))
+    assert (listed.exit_code, "RunRequested" in listed.stdout) == (0, True), listed.output
+
+
+def test_a_saved_plan_is_run_with_the_crew_and_the_journal_that_it_was_made_with() -> None:
+    given = ("--crew", "crew.toml", "--journal", "other.db")
+    assert chargehand("init", "crew.toml").exit_code == 0
+    made = chargehand("plan", *given, "--save", "p.json", "What is 2 + 5?")
+    (command,) = re.findall(r"run it with: +chargehand (.*)", made.stderr)
+    assert shlex.split(command) == ["run", "--journal", "other.db", "--plan", "p.json", "--crew", "crew.toml"]  # fmt: skip

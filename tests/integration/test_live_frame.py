@@ -538,7 +538,7 @@ def test_a_burst_of_changes_keeps_every_finished_task_and_counts_what_it_leaves_
     notes = [each for each in lines if "note " in each]
     assert (len(notes), "note 39" in notes[-1]) == (40, True)
     assert [each for each in lines if "more lines" in each] == [
-        "· 10 more lines; to see all: chargehand trace"
+        "· 10 more lines; to see all: chargehand trace r1"
     ]
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from chargehand.cli import output
 from chargehand.cli.ask_person import drop_lines
 from chargehand.cli.colours import Colours
+from chargehand.cli.suggested_commands import with_journal
 from chargehand.cli.terminal_region import TerminalRegion
 from chargehand.decisions.display_names import counted
 from chargehand.decisions.system_tasks import is_system_task
@@ -251,7 +252,9 @@ class LiveScreen:
             elif len(done) <= MOST_AT_ONCE:
                 lines.append(each.line(columns))
         if left < 0:
-            words = f"· {-left:,} more lines; to see all: chargehand trace"
+            words = with_journal(
+                f"· {-left:,} more lines; to see all: chargehand trace {self._state.run or 'last'}"
+            )
             lines.append((StyledText(words, "dim"),))
         if len(done) > MOST_AT_ONCE:
             names = ", ".join(one_line(each.event.task, 40) for each in done[:3])

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from chargehand.cli.given_path import GivenPath, empty
 from chargehand.cli.output import say
+from chargehand.cli.suggested_commands import keep_journal
 from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
 from chargehand.facts.sizes import size_of
@@ -45,6 +46,8 @@ def journal_path(context: click.Context, option: click.Parameter, value: str | N
     stated(context, option, value)
     if value and not is_dsn(value):
         real_path(Path(value.removeprefix("sqlite:")))
+    if value:
+        keep_journal(context, str(journal_place(value)))
     return value
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
+from chargehand.cli.suggested_commands import with_journal
 from chargehand.presentation.display_text import ascii_json, clean, clean_json
 from chargehand.presentation.word_wrap import StreamedWrap, wrapped
 from chargehand.terminal_detection import is_interactive, is_plain, is_terminal
@@ -45,8 +46,11 @@ _streamed = StreamedWrap()
 
 
 def say(text: str, hang: int = 0) -> None:
-    """Print a message on stderr; on a terminal, wrapped between words. Later rows are indented by `hang`."""
-    words = wrapped(clean(text), columns_of(sys.stderr), hang)
+    """Print a message on stderr; on a terminal, wrapped between words. Later rows are indented by `hang`.
+
+    The commands in it name the journal, if the command line does.
+    """
+    words = wrapped(clean(with_journal(text)), columns_of(sys.stderr), hang)
     if above is not None:
         above(words)
     else:

@@ -1,6 +1,7 @@
 """`chargehand plan`: write, print, save, edit or check a plan."""
 
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,19 +83,22 @@ def _write(request: str, choice: Choice, options: dict[str, Any]) -> None:
 
     made = asyncio.run(written())
     if options["save"]:
-        _save(made, options["save"])
+        _save(made, options["save"], choice)
     else:
         _print(made, options)
 
 
-def _save(made: Plan, file: str) -> None:
+def _save(made: Plan, file: str, choice: Choice) -> None:
     try:
         Path(file).write_text(made.to_json() + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"the plan cannot be written to {file}: {error.strerror}") from None
     output.result(outline(made))
-    output.say(f"\nsaved; edit it with: chargehand plan --edit {file}")
-    output.say(f"run it with:         chargehand run --plan {file}")
+    crew = ["--crew", choice.crew] if choice.crew else []
+    output.say(
+        f"\nsaved; edit it with: {shlex.join(['chargehand', 'plan', '--edit', file, *crew])}"
+    )
+    output.say(f"run it with:         {shlex.join(['chargehand', 'run', '--plan', file, *crew])}")
 
 
 def _print(made: Plan, options: dict[str, Any]) -> None:

@@ -35,6 +35,7 @@ from chargehand.cli.request_and_plan_input import (
     refuse_other_crew,
     review,
 )
+from chargehand.cli.suggested_commands import with_journal
 from chargehand.decisions.schedule import RunState
 from chargehand.errors import UsageError
 from chargehand.facts.events import KINDS
@@ -393,10 +394,11 @@ def _limits(boss: Supervisor, options: dict[str, Any]) -> Limits | None:
 def _to_review(asked: str | Plan, boss: Supervisor, terms: RunOptions) -> str | Plan:
     """Let the person approve the plan before any task starts; returns what to run."""
     if not output.is_interactive():
-        raise click.UsageError(
-            "--review needs a terminal; write the plan with chargehand plan … --save plan.json, "
+        way_out = (
+            "write the plan with chargehand plan … --save plan.json, "
             "edit it, and run it with chargehand run --plan plan.json"
         )
+        raise click.UsageError(f"--review needs a terminal; {with_journal(way_out)}")
     if isinstance(asked, Plan):
         return review(asked, boss.roster.limited_to(terms.get("workers") or ()).names)
     if terms.get("on_question") == "fail":

@@ -9,6 +9,7 @@ from msgspec.structs import asdict, replace
 
 from chargehand.cli.find_run import FoundRun
 from chargehand.cli.options import again, resume_words, with_resume_words
+from chargehand.cli.suggested_commands import with_journal
 from chargehand.decisions.display_names import counted, state_words
 from chargehand.decisions.group_conversation import SpokenTurn
 from chargehand.decisions.rule_answer import IN_PART
@@ -255,7 +256,7 @@ def _how(task: TaskResult) -> str:
 def _asked(question: Question, standing: FoundRun, choice: Choice) -> Iterator[str]:
     result = standing.result
     yield ""
-    yield from question_lines(question)
+    yield from map(with_journal, question_lines(question))
     yield f"  answer it: {again('answer', question.id, choice)} TEXT"
     if standing.leader is not None:
         yield f"  follow it: {again('watch', result.id, choice)}"

@@ -20,6 +20,7 @@ from chargehand.cli.find_run import (
 )
 from chargehand.cli.options import WholeNumber, journal_option, json_option
 from chargehand.cli.run_details import shown, shown_json
+from chargehand.cli.suggested_commands import with_journal
 from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.trace import Trace
 from chargehand.errors import ChargehandError
@@ -62,7 +63,7 @@ class RunRow(Struct, frozen=True):
     def of(cls, head: Head, found: FoundRun | ChargehandError) -> "RunRow":
         """The row of a run. For a run that cannot be read, the row shows the error."""
         if isinstance(found, ChargehandError):
-            words = f"{found}; chargehand verify {head.stream} says what can be saved"
+            words = with_journal(f"{found}; chargehand verify {head.stream} says what can be saved")
             return cls(head.stream, UNREADABLE, head.began_at, words, 0, 0, 0, 0, 0.0, ())
         result, usage = found.result, found.result.usage
         states = [task.state for task in result.tasks.values()]
