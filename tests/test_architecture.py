@@ -43,11 +43,12 @@ ROWS = (
     ("__init__", "__main__"),
 )
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
-#: a worker's steps and a tool's results are stored, and a tool is shown to a model
+#: a worker's steps and a tool's results are stored, a tool is shown to a model, and errors of both hold no secrets
 ACROSS_PORTS = {
     ("engines", "chargehand.journal.base"),
     ("tools", "chargehand.journal.base"),
     ("tools", "chargehand.models.base"),
+    ("models", "chargehand.tools.redaction"),
 }
 EMPTY_NAMES = {"core", "common", "utils", "util", "helpers", "misc"}
 

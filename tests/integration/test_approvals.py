@@ -5,9 +5,10 @@ import dataclasses
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator
 
 import chargehand as ch
 from chargehand.errors import QuestionTaken, ToolError, UsageError
@@ -21,6 +22,12 @@ REFUSAL = ModelReply(parts=(Text("I would rather not"),), stop=StopReason.REFUSA
 @pytest.fixture(autouse=True)
 def nothing_ran() -> None:
     RAN.clear()
+
+
+def _even(number: int) -> int:
+    if number % 2:
+        raise ValueError("must be even")
+    return number
 
 
 @ch.tool(effect="pure", approve=True)
@@ -127,6 +134,56 @@ async def test_the_model_is_told_of_no_change_where_the_arguments_are_the_same()
     boss = ch.Supervisor([ch.Worker("mind", "Thinks", tools=[look], model=model)])
     await answered(boss, 'approve with: { "word" : "moon" }')
     assert last_output(model) == "moon was found"
+
+
+@ch.tool(approve=True, destination=lambda args: args["to"])
+async def post(to: str, stamps: Annotated[int, AfterValidator(_even)] = 2) -> str:
+    """Send a letter."""
+    RAN.append(to)
+    return f"sent to {to}"
+
+
+ELSEWHERE = 'approve with: {"to": "b.org"}'
+
+
+def sender() -> ch.Worker:
+    return mind(call("post", to="a.org"), "That is all.", tools=(post,), destinations=["a.org"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (ELSEWHERE, "b.org"),
+        ('approve with: {"to": "a.org", "stamps": 3}', "must be even"),
+    ],
+)
+async def test_a_person_whose_arguments_cannot_be_used_is_told_why_and_asked_again(
+    wrong: str, why: str
+) -> None:
+    result, asked = await answered(ch.Supervisor([sender()]), wrong, "approve")
+    assert (result.status, RAN, result.answer.gaps) == ("succeeded", ["a.org"], ())
+    first, second = asked
+    assert second.text.startswith("The arguments given last cannot be used: ")
+    assert why in second.text
+    assert second.text.endswith(first.text)
+    assert (second.choices, second.telling) == (first.choices, first.telling)
+    assert second.evidence == first.evidence
+
+
+async def test_arguments_that_can_be_used_are_taken_when_a_person_is_asked_again() -> None:
+    good = 'approve with: {"to": "a.org", "stamps": 4}'
+    result, _ = await answered(ch.Supervisor([sender()]), ELSEWHERE, good)
+    assert (result.status, RAN) == ("succeeded", ["a.org"])
+
+
+@pytest.mark.parametrize("answers", [(ELSEWHERE, "reject"), (ELSEWHERE,) * 3])
+async def test_a_call_that_nobody_approves_in_a_form_that_is_allowed_is_a_gap(
+    answers: tuple[str, ...],
+) -> None:
+    """Whoever answers by rule, always the same, is not asked for ever."""
+    result, asked = await answered(ch.Supervisor([sender()]), *answers)
+    assert (result.status, RAN, len(asked)) == ("partial", [], len(answers))
+    assert "post was not approved" in result.answer.gaps[0].why
 
 
 @pytest.mark.parametrize(

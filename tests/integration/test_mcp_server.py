@@ -596,13 +596,13 @@ def test_a_line_that_is_no_valid_message_is_answered() -> None:
         error = error_in(line.decode())
         assert error is not None, line
         assert (error.id, error.error.code) == (id_, code), line
-    for told in (
+    for valid in (
         '{"jsonrpc":"2.0","id":7,"method":"tools/list"}',
         '{"jsonrpc":"2.0","method":"notifications/initialized","params":{}}',
         '{"jsonrpc":"2.0","id":"a","result":{}}',
         '{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"no"}}',
     ):
-        assert error_in(told) is None
+        assert error_in(valid) is None
 
 
 HELLO = {

@@ -5,6 +5,7 @@ who must act, never in anything else.
 """
 
 import asyncio
+import base64
 import gzip
 import json
 import logging
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -67,6 +69,7 @@ from chargehand.testing.model_server import (
     model_server,
     wire,
 )
+from chargehand.tools.redaction import Redactor
 from tests.guide.conftest import make_plan, make_task
 
 #: of a shape that nothing but its exact text could be known by
@@ -819,6 +822,45 @@ async def test_a_key_is_in_no_error_and_no_log(
         await way(opened(protocol, f"{secret_url}/nowhere", key="other-secret-9876543210"))
     assert KEY not in str(caught.value)
     assert KEY not in caplog.text
+
+
+AWKWARD = "my own+secret/0123456789"
+
+
+@pytest.mark.parametrize("key", [KEY, AWKWARD])
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda key: base64.b64encode(key.encode()).decode(),
+        lambda key: base64.urlsafe_b64encode(f"me:{key}".encode()).decode(),
+        lambda key: f"Authorization: Basic {base64.b64encode(f'api:{key}'.encode()).decode()}",
+        lambda key: base64.encodebytes(b"x" * 50 + key.encode()).decode(),
+        lambda key: key.encode().hex().upper(),
+        lambda key: quote(key, safe=""),
+        lambda key: "".join(f"\\u{ord(letter):04x}" for letter in key),
+        lambda key: "".join(f"&#{ord(letter)};" for letter in key),
+    ],
+    ids=["base64", "base64url", "Basic", "wrapped base64", "hex", "URL", "JSON", "HTML"],
+)
+async def test_f12_a_key_is_in_no_error_in_any_encoding(
+    server: ModelServer, key: str, encode: Callable[[str], str]
+) -> None:
+    echo = f"{encode(key)} is no key"
+    server.say(
+        Status(status=401, words=echo),
+        Status(
+            status=500,
+            body=f"<p>{echo}</p>".encode(),
+            headers={"x-request-id": "x" * 80 + "".join(encode(key).split())},
+        ),
+    )
+    for _ in range(2):
+        with pytest.raises(ModelError) as caught:
+            await asked(opened("chat", server.url, key=key))
+        told = failed_by(caught.value)
+        for text in (told.message, told.stack, str(caught.value)):
+            assert Redactor({"key": key}).text(text) == text
+    assert "is no key" in str(caught.value)
 
 
 async def test_a_key_given_in_a_header_or_query_is_hidden_too(server: ModelServer) -> None:

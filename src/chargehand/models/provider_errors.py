@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
@@ -15,12 +16,14 @@ from chargehand import errors
 from chargehand.facts.http_statuses import BUSY, DENIED, GONE, TOO_SLOW, UNPAID
 from chargehand.facts.outcome import wait_asked_by
 from chargehand.models.connection_settings import Access
+from chargehand.tools.redaction import Redactor
 
 #: however long a provider asks to be left alone: then it is asked again, and may say so again
 LONGEST_WAIT = timedelta(hours=1)
 #: a provider that asks for less says nothing of when to come back
 SHORTEST_WAIT = timedelta(milliseconds=10)
 LONGEST_WORDS = 400
+LONGEST_ID = 100
 SHORTEST_KEY = 8
 
 #: What errors call themselves when they come inside a reply that began well, as statuses.
@@ -181,7 +184,9 @@ def failure_of(complaint: Complaint, access: Access) -> errors.ModelError:
     answered = "200 with an error" if complaint.is_inside else f"{complaint.status}{phrase}"
     words = shown(complaint.words or (complaint.code if complaint.is_inside else ""), access)
     said = f": {words.rstrip('.')}" if words else ""
-    traced = f" (request {shown(complaint.request_id, access)})" if complaint.request_id else ""
+    # Cut only here: half a key that was cut through would not be found.
+    request = shown(complaint.request_id, access)[:LONGEST_ID]
+    traced = f" (request {request})" if request else ""
     return kind(
         f"{access.shown_name} answered {answered}{said}{traced}; {way_out}",
         retry_after=complaint.retry_after,
@@ -258,14 +263,22 @@ def garbled(access: Access, fact: str) -> errors.ModelGarbled:
 
 
 def shown(text: str, access: Access) -> str:
-    """`text` in one line, bounded, and without this access's key or anything that looks like one."""
+    """`text` in one line, bounded, and without this access's key, in any encoding, or anything that looks like one."""
     # Before anything is cut: half a key that was cut through would not be found. What is shorter
     # is a stand-in, such as "ollama", and would be found in every other word.
-    for secret in (access.key, *access.headers.values(), *access.query.values()):
-        if len(secret) >= SHORTEST_KEY:
-            text = text.replace(secret, "[key]")
+    given = (access.key, *access.headers.values(), *access.query.values())
+    secrets = tuple(dict.fromkeys(secret for secret in given if len(secret) >= SHORTEST_KEY))
+    text = _redactor_of(secrets).text(text) if secrets else text
     line = _CONTROL.sub(" ", without_keys(text)).strip()
     return line if len(line) <= LONGEST_WORDS else f"{line[: LONGEST_WORDS - 1]}…"
+
+
+@lru_cache(maxsize=64)
+def _redactor_of(secrets: tuple[str, ...]) -> Redactor:
+    """Finds these secrets in all the forms in which secrets are kept out of what tools return."""
+    return Redactor(
+        {f"key {number}": secret for number, secret in enumerate(secrets)}, mark="[key]"
+    )
 
 
 def without_keys(text: str) -> str:
@@ -314,10 +327,10 @@ def _number(value: object) -> int:
 
 
 def request_id_in(headers: Mapping[str, str]) -> str:
-    """What to tell the provider's support, cut to a sane length."""
+    """What to tell the provider's support."""
     for name in ("x-request-id", "request-id", "apim-request-id", "cf-ray"):
         if found := headers.get(name):
-            return found[:100]
+            return found
     return ""
 
 

@@ -37,6 +37,8 @@ log = logging.getLogger("chargehand")
 REPAIRS = 2
 #: the same tool with the same arguments so many times is no progress
 REPEATS = 3
+#: arguments that a person may give for one call until some can be used; then it counts as rejected
+MOST_EDITS = 3
 #: calls of one reply that are made; the others are refused, and the model is told so
 MOST_CALLS = 64
 #: failures of one tool in the same way, one after another, after which the attempt has failed
@@ -442,8 +444,8 @@ class ToolLoop:
 
         Another one, the same once more, or the same in another lineage is another question: an
         approval is for one call, and what it led to is replayed, not called again, in its own lineage.
+        A person whose changed arguments cannot be used is told why, and asked again.
         """
-        why = verdict.why
         arguments = _canonical_arguments(call.arguments)
         digest = digest_of(f"{tool.name}\0{arguments}".encode())
         times = self._approvals[digest] = self._approvals.get(digest, 0) + 1
@@ -453,7 +455,7 @@ class ToolLoop:
         question = Question(
             # All of the digest: of half of it, two calls with the same can be found by trying.
             id=self._brief.question_id(f"approve-{digest}{again}"),
-            text=f"May {self._worker.name} call {tool.name}? {why[:1].upper()}{why[1:]}.",
+            text=f"May {self._worker.name} call {tool.name}? {_sentence(verdict.why)}",
             about="approval",
             choices=(APPROVE, REJECT),
             telling=APPROVE_WITH,
@@ -462,21 +464,47 @@ class ToolLoop:
         )
         if verdict.grant and not self._brief.can_ask and question.id not in self._brief.answers:
             raise self._unasked(tool, verdict)
-        answer = self._brief.answer_to(question)
-        if answer == APPROVE:
-            return call.arguments
-        if answer == REJECT:
-            self._rejected[f"{tool.name} was not approved: {cut(arguments, 200)}"] = None
-            raise ToolError(
-                "a person rejected this call; find another way or say so", kind="denied"
-            )
-        edited = msgspec.json.encode(question.told(answer)).decode()
-        verdict = self._judged(tool, edited)
-        if verdict.ruling is Ruling.DENIED:
-            raise _denied(verdict)  # what nobody may do, nobody may approve
-        if _canonical_arguments(edited) != arguments:
-            self._edits[call] = edited
-        return edited
+        first, objection = question, ""
+        for number in range(1, MOST_EDITS + 1):
+            answer = self._brief.answer_to(question)
+            if answer == APPROVE:
+                return call.arguments
+            if answer == REJECT:
+                raise self._unapproved(tool, arguments)
+            edited = msgspec.json.encode(question.told(answer)).decode()
+            objection = self._objection_to_edit(tool, edited)
+            if not objection:
+                if _canonical_arguments(edited) != arguments:
+                    self._edits[call] = edited
+                return edited
+            told = f"The arguments given last cannot be used: {objection.rstrip('.')}."
+            question = replace(first, id=f"{first.id}!{number}", text=f"{told} {first.text}")
+            if not self._brief.can_ask and question.id not in self._brief.answers:
+                break
+        raise self._unapproved(tool, edited, objection)
+
+    def _objection_to_edit(self, tool: Tool, edited: str) -> str:
+        """Why these arguments of a person cannot be used; empty if they can."""
+        try:
+            verdict = self._judged(tool, edited)
+            tool.arguments.read(edited)
+        except ToolError as error:
+            # In one line of visible characters: the values in it must not pass for words of ours.
+            line = " ".join(str(error).split())
+            return "".join(c if c.isprintable() else "\ufffd" for c in line)
+        # What nobody may do, nobody may approve.
+        return verdict.why if verdict.ruling is Ruling.DENIED else ""
+
+    def _unapproved(self, tool: Tool, arguments: str, objection: str = "") -> ToolError:
+        """No person has approved this call in a form that can be used: a gap of the result, and what the model is told."""
+        why = f" ({objection})" if objection else ""
+        self._rejected[f"{tool.name} was not approved: {cut(arguments, 200)}{why}"] = None
+        told = (
+            f"a person changed this call to one that is not allowed: {objection}"
+            if objection
+            else "a person rejected this call"
+        )
+        return ToolError(f"{told}; find another way or say so", kind="denied")
 
     def _unasked(self, tool: Tool, verdict: Verdict) -> ToolError:
         """A person would have to be asked, and nobody can be; the crew's author is told what to grant."""
@@ -578,6 +606,10 @@ def _gist_of(words: str) -> str:
 
 def _failed(error: str, message: str) -> Failed:
     return Failed(kind=ErrorClass.LOGIC, message=message, error=error)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def _denied(verdict: Verdict) -> ToolError:

@@ -46,10 +46,12 @@ class Redactor:
     characters are escaped for a URL, for JSON or for HTML.
     """
 
-    def __init__(self, secrets: Mapping[str, str] | None = None) -> None:
+    def __init__(self, secrets: Mapping[str, str] | None = None, *, mark: str = "") -> None:
+        """`mark` stands for every secret; empty: `[redacted: …]` with its name."""
         self._secrets = dict(secrets or {})
+        self._mark = mark
         longest_first = sorted(self._secrets.items(), key=lambda item: -len(item[1]))
-        self._traces = [_Trace(name, _bare(value)) for name, value in longest_first]
+        self._traces = [_Trace(name, _bare(value), mark) for name, value in longest_first]
         #: one secret contains another: only the text that follows shows which of the two it is
         values = set(map(_bare, self._secrets.values()))
         self._is_nested = any(a != b and a in b for a in values for b in values)
@@ -75,7 +77,7 @@ class Redactor:
         fresh = {name: value for name, value in secrets.items() if not self.covers([value])}
         # A name may already stand for another value; keep both values.
         renamed = {f"{name}*" if name in self._secrets else name: v for name, v in fresh.items()}
-        return Redactor(self._secrets | renamed)
+        return Redactor(self._secrets | renamed, mark=self._mark)
 
     def text(self, text: str) -> str:
         for trace in self._traces:
@@ -145,13 +147,13 @@ def _bare(secret: str) -> str:
 class _Trace:
     """Finds and replaces one secret in all its forms."""
 
-    def __init__(self, name: str, value: str) -> None:
+    def __init__(self, name: str, value: str, mark: str) -> None:
         if len(value) < SHORTEST_SECRET:
             raise UsageError(
                 f"secret {name!r} is shorter than {SHORTEST_SECRET} characters, so it cannot be "
                 "kept out of texts; use a longer one"
             )
-        self._mark = f"[redacted: {name}]"
+        self._mark = mark or f"[redacted: {name}]"
         self._value = value
         self._hex = value.encode().hex()
         self._cores = _base64_cores(value.encode())
