@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 import chargehand as ch
 from chargehand.cli import main
 from chargehand.errors import JournalFull, JournalReadOnly
+from chargehand.journal.sqlite import SqliteJournal
 from tests.chaos.disks import fill, small_disk
 from tests.chaos.needs import Needs
 from tests.guide.conftest import make_plan, make_task
@@ -250,3 +251,23 @@ def test_a_journal_that_lost_its_header_is_damaged(journal: str, content: bytes)
     Path(journal).write_bytes(content)
     told = chargehand("runs", "--journal", journal)
     assert (told.exit_code, "damaged" in told.stderr) == (2, True)
+
+
+TAKE_LOCK = """
+import fcntl, sys
+
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)
+"""
+
+
+async def test_a_check_of_a_journal_leaves_the_locks_of_this_process(journal: str) -> None:
+    """To open and close the file by other means than SQLite would end them, and with them the log in use."""
+    async with SqliteJournal(Path(journal)) as opened:
+        before = await opened.heads()
+        again = SqliteJournal(Path(journal))
+        await again.close()
+        taken = [sys.executable, "-c", TAKE_LOCK, journal]
+        done = subprocess.run(taken, check=False, capture_output=True, text=True)
+        assert "BlockingIOError" in done.stderr, "another program could take the file for its own"
+        assert await opened.heads() == before

@@ -93,9 +93,9 @@ def damaged(path: Path | str, fact: str) -> errors.JournalDamaged:
 
 
 def not_a_journal(path: Path) -> errors.JournalError:
-    """A file that is not of SQLite, and beside which nothing says that it ever was."""
+    """A file that SQLite does not know, and beside which nothing says that it ever did."""
     return errors.JournalError(
-        f"{path} is no journal of chargehand: it does not begin as a file of SQLite does, and was left as it is; "
+        f"{path} is no journal of chargehand: it has no header of SQLite, and was left as it is; "
         "choose another path, or restore a backup if this was a journal"
     )
 

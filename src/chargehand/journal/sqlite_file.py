@@ -39,8 +39,8 @@ APPLICATION = int.from_bytes(b"chrg", "big")
 #: of the tables in `sqlite.sql`; the first process that serves a journal makes it a `SERVED_FORMAT`
 FORMAT = 1
 
-#: first bytes of every file of SQLite
-HEADER = b"SQLite format 3\0"
+#: bytes of the smallest file of SQLite
+SMALLEST = 512
 #: keeps the index of the log in memory, and all other processes out meanwhile
 _ALONE = "unix-excl"
 
@@ -189,6 +189,8 @@ class JournalFile:
         except apsw.Error as error:
             told = refusal(error, self.path, connection.system_errno)
             connection.close()
+            if isinstance(error, apsw.NotADBError) and not self._was_journal:
+                told = not_a_journal(self.path)
             raise told from error
         except NONSENSE as error:
             connection.close()
@@ -223,17 +225,17 @@ class JournalFile:
         connection.pragma("trusted_schema", False)
 
     def _refuse_foreign(self) -> None:
-        """Raise `JournalError` for a file that never was one of SQLite, and leave it as it is."""
-        beside = (*self._names[1:], f"{self.path}-journal", str(self.mark.path))
-        try:
-            with self.path.open("rb") as file:
-                begin = file.read(len(HEADER))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise refusal(error, self.path) from error
-        if begin not in (b"", HEADER) and not any(map(_identity, beside)):
+        """Raise `JournalError` for a file too small to be of SQLite, which would take it for an empty one."""
+        # Not by reading it: to close a file ends the locks that other connections of this process have on it.
+        is_small = self.path.exists() and 0 < self.path.stat().st_size < SMALLEST
+        if is_small and not self._was_journal:
             raise not_a_journal(self.path)
+
+    @property
+    def _was_journal(self) -> bool:
+        """Whether what lies beside the file says that it was a database, whatever it is now."""
+        beside = (*self._names[1:], f"{self.path}-journal", str(self.mark.path))
+        return any(map(_identity, beside))
 
     def _connect_to_read(self) -> apsw.Connection:
         if self._is_read_alone:
