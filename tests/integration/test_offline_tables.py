@@ -43,9 +43,10 @@ TREATMENTS = """treatment_id,tag_no,date,vet,cost
 class Farm:
     """A folder of tables, asked without any model around it."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "animals.csv").write_text(ANIMALS)
-        (folder / "treatments.csv").write_text(TREATMENTS)
+    def __init__(self, folder: Path, *, others: bool = True) -> None:
+        if others:
+            (folder / "animals.csv").write_text(ANIMALS)
+            (folder / "treatments.csv").write_text(TREATMENTS)
         self._store = TableStore(Roots(folder), timedelta(seconds=30))
         told = self._store.describe_tables()["tables"]
         self._sheets: list[Sheet] = []
@@ -263,3 +264,40 @@ def test_each_word_of_a_comparison_or_an_order_goes_where_it_belongs(tmp_path: P
         question: told[question] for question, answer in ORDERED.items() if answer
     }
     assert [question for question, answer in ORDERED.items() if answer not in told[question]] == []
+
+
+COUNTED = {
+    "How many rows does orders have?": "Number of rows: 4 ",
+    "How many lines does orders have?": "Number of rows: 4 ",
+    "What is the number of records in orders?": "Number of rows: 4 ",
+    "How many entries does the orders table have?": "Number of rows: 4 ",
+    "How many orders are there?": "Number of rows: 4 ",
+    "How many rows have an amount over 6?": "where amount > 6: 3 ",
+    "What is the total amount?": "Total amount: 42 ",
+    "What is the total order?": "",
+    "What is the sum of the orders?": "",
+    "How many rows have an amount?": "",
+}
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 3, 4), (11, 12, 40, 99), (5, 5, 6, 7)])
+def test_the_number_of_a_row_is_never_added_up_and_rows_are_counted(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    """A column that is called as one row of the table is, or that numbers the rows."""
+    amounts = (10, 20, 5, 7)
+    rows = [f"{n},{amount}\n" for n, amount in zip(numbers, amounts, strict=True)]
+    (tmp_path / "orders.csv").write_text("order,amount\n" + "".join(rows))
+    shop = Farm(tmp_path, others=False)
+    expected = COUNTED | ({} if len({*numbers}) == 4 else {"How many orders are there?": ""})
+    told = {question: " ".join(shop.ask(question)) for question in expected}
+    for question, answer in expected.items():
+        assert answer in told[question], question
+        assert bool(answer) == bool(told[question]), question
+
+
+def test_a_column_that_is_called_lines_is_not_taken_for_the_rows(tmp_path: Path) -> None:
+    (tmp_path / "functions.csv").write_text("function,lines\nfoo,10\nbar,20\nbaz,5\n")
+    shop = Farm(tmp_path, others=False)
+    assert shop.ask("How many lines does foo have?") == []
+    assert shop.ask("How many rows are there?") == ["Number of rows: 3 [functions.csv]"]

@@ -14,9 +14,8 @@ _VERBS = (
 )
 _END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+(?=[\"'“‘(\[]?\w)|\n+")
 _JOINT = re.compile(
-    rf"{_END.pattern}|;\s*|(?:,\s*|\s+)(?:and then|then|and also|also|and finally|finally|after that|afterwards"
-    rf"|and|but|as well as),?\s+(?=(?:{_VERBS})\b)",
-    re.IGNORECASE,
+    rf"(?i){_END.pattern}|;\s*|(?:,\s*|\s+)(?:and then|then|and also|also|and finally|finally|after that|afterwards"
+    rf"|and|but|as well as),?\s+(?=(?:{_VERBS})\b)"
 )
 _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|Mr|Mrs|Ms|Dr|St|No|Inc|Ltd|Co|U\.S|approx)\.$")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")

@@ -15,8 +15,7 @@ DISPUTE = "Passages that do not agree:"
 
 #: no line of data can look like this: its borders are marked
 _HEADING = re.compile(
-    r"^(?:Result of \S+ \((?P<about>.*)\)|Notes @\d+)(?:, part \d+ of \d+)?:\nBEGIN (?P<name>.+)$",
-    re.MULTILINE,
+    r"(?m)^(?:Result of \S+ \((?P<about>.*)\)|Notes @\d+)(?:, part \d+ of \d+)?:\nBEGIN (?P<name>.+)$"
 )
 #: the name of a task; unlike a citation, it has no file and no line
 _MARK = re.compile(r"\s*\[@?[\w-]+\]")

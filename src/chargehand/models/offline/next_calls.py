@@ -25,9 +25,8 @@ _ENDINGS = word_set("csv tsv md txt pdf html json")
 _READABLE = _ENDINGS | word_set("doc docx odt rtf ppt pptx odp xls xlsx ods")
 #: how a question for a list begins, and where that is said to be
 _LEAD = re.compile(
-    r"^\W*(?:(?:please|can you|(?:tell|give|show) (?:me|us)) )*"
-    r"(?:list|show|name|count|which|what|how (?:many|large|big)|the|all)\b|\bin the folder\b",
-    re.IGNORECASE,
+    r"(?i)^\W*(?:(?:please|can you|(?:tell|give|show) (?:me|us)) )*"
+    r"(?:list|show|name|count|which|what|how (?:many|large|big)|the|all)\b|\bin the folder\b"
 )
 _PLAIN = word_set("""a an the of and are is be there do we you i have all any every each list name names number can here
     our my your these their its""")

@@ -3,19 +3,16 @@
 import re
 from typing import NamedTuple
 
-MONTHS = (
-    *("january", "february", "march", "april", "may", "june", "july"),
-    *("august", "september", "october", "november", "december"),
-)
+_YEAR = "january february march april may june july august september october november december"
+MONTHS = _YEAR.split()
 _POINT = (
     r"(?:\d{4}-\d\d-\d\d|\d{4}-\d\d(?!\d)"
     rf"|(?:{'|'.join(MONTHS)})\b(?: of)?(?: \d{{4}})?"
     r"|(?:19|20)\d\d(?![\d,.]\d)\b)"
 )
 PERIOD = re.compile(
-    rf"\b(?:(?:between|from)\s+(?P<first>{_POINT})\s+(?:and|to|until|through)\s+(?P<last>{_POINT})"
-    rf"|(?P<how>before|after|since|until|in|during|of|on|for|from|to)\s+(?P<one>{_POINT}))",
-    re.IGNORECASE,
+    rf"(?i)\b(?:(?:between|from)\s+(?P<first>{_POINT})\s+(?:and|to|until|through)\s+(?P<last>{_POINT})"
+    rf"|(?P<how>before|after|since|until|in|during|of|on|for|from|to)\s+(?P<one>{_POINT}))"
 )
 #: is behind whatever may follow: all of June stands between 2025-06 and 2025-06~
 _BEHIND = "~"

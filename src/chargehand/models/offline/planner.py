@@ -12,8 +12,7 @@ from chargehand.models.offline.worker_choice import LONGEST, MOST, Team
 
 #: a task that was done, runs, or came to nothing
 _TASK = re.compile(
-    r"^- (?P<id>\S+) \((?P<worker>[^)\n]*)\): (?P<words>.+)(?:\n  skipped: because of (?P<cause>\S+))?",
-    re.MULTILINE,
+    r"(?m)^- (?P<id>\S+) \((?P<worker>[^)\n]*)\): (?P<words>.+)(?:\n  skipped: because of (?P<cause>\S+))?"
 )
 #: the name of a message between its borders
 _SAID = re.compile(r"t\d+ from (.+) to .+")
@@ -75,9 +74,8 @@ def _task_schema(schema: Schema) -> dict[str, Any]:
 
 
 def _task(properties: Schema, id_: str, told: str, worker: str, needs: list[str]) -> Schema:
-    known = {"id": id_, "description": told, "worker": worker, "needs": needs}
     usual = {name: each["default"] for name, each in properties.items() if "default" in each}
-    return {**usual, **known}
+    return {**usual, "id": id_, "description": told, "worker": worker, "needs": needs}
 
 
 def roster_in(workers: Iterable[str], prompts: str) -> dict[str, str]:

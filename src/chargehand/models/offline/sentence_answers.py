@@ -29,17 +29,14 @@ _PAPER = rf"(?:(?:the|these|this|those|our|your|my|all|any|each|every|which|what
 _SAYS = r"(?:say|state|mention|name|list|tell|contain|describe|discuss|cover)s?|(?:is |are |speaks? )?about"
 #: documents as the place of what is asked for, and not as the thing that is asked for
 _WITHIN = re.compile(
-    rf"\b(?:in|from|according to)\s+{_PAPER}\b|\b{_PAPER}\s+(?:{_SAYS})\b|^(?:please )?list\b",
-    re.IGNORECASE,
+    rf"(?i)\b(?:in|from|according to)\s+{_PAPER}\b|\b{_PAPER}\s+(?:{_SAYS})\b|^(?:please )?list\b"
 )
 _SUMMED = word_set("summarise summarize summary overview digest everything gist outline recap")
 _BROAD = _SUMMED | word_set("""report reports file files document documents note notes text texts combine merge write
     draft compose letter short brief each every half page pages paragraph paragraphs""")
 _ASKING = re.compile(rf"wh|how\b|{CLOSED.pattern}", re.IGNORECASE)
-_LENGTHY = r"(?:write|draft|compose|summari[sz]e)\b.*\b(?:pages?|paragraphs?|words)\b"
-_BEYOND = re.compile(
-    rf"(?:please )?(?:(?:review|check|verify|proofread|assess)\b|{_LENGTHY})", re.I
-)
+_LONG = r"(?:write|draft|compose|summari[sz]e)\b.*\b(?:pages?|paragraphs?|words)\b"
+_BEYOND = re.compile(rf"(?:please )?(?:(?:review|check|verify|proofread|assess)\b|{_LONG})", re.I)
 _COUNTED = rf"{'|'.join(list(COUNTS)[1:])}|hundred|thirty|forty|fifty|sixty|ninety"
 _COUNT = rf"(?:\d[\d.,]*|{_COUNTED}|half an?|an?)"
 _UNITS = r"(?:second|minute|hour|day|night|week|weekday|weekend|month|quarter|year|decade)s?"
@@ -55,10 +52,8 @@ _PERSON = (
 )
 _PLACE = r"\b(?:in|at|on|behind|under|near|inside|outside|opposite|beside|above|below|next to|into|to) [\w-]+"
 _REASON = r"\b(?:because|since|due to|so that|in order|reasons?|therefore|as it|as they|owing)\b"
-_REGULAR = (
-    r"\b(?:every|each|daily|weekly|monthly|yearly|annually|quarterly|hourly|once|twice|times)\b"
-)
-_OFTEN = rf"{_REGULAR}|\b(?:per|a) (?:day|week|month|year)\b"
+_REGULAR = "every|each|daily|weekly|monthly|yearly|annually|quarterly|hourly|once|twice|times"
+_OFTEN = rf"\b(?:{_REGULAR})\b|\b(?:per|a) (?:day|week|month|year)\b"
 _WHEN = rf"{_DATE}|{_CLOCK}|{_SPAN}|\bevery\b"
 _AMOUNT = rf"\d|\bfree\b|\bat no cost\b|\b(?:{_COUNTED})\b"
 _WHICH_DAY = r"(?:on |by |until |since )?(?:what|which) (?:date|day|year|month)"
@@ -161,9 +156,8 @@ def _agreed(whole: list[Excerpt], kind: str) -> Found:
     if kind not in _PLAIN and len(values) > 1 and len({s.text for s in whole}) > 1:
         gap = "these passages do not agree, and rules cannot tell which one holds"
         return Found(lines[: MOST + 1], gap, is_dispute=True)
-    if len(lines) > MOST:
-        return Found(lines[:MOST], f"{len(lines)} passages speak of it; the first {MOST} are shown")
-    return Found(lines)
+    gap = f"{len(lines)} passages speak of it; the first {MOST} are shown"
+    return Found(lines[:MOST], gap if len(lines) > MOST else "")
 
 
 def _passages(wanted: Mapping[str, str], known: list[Excerpt], kind: str) -> Found:

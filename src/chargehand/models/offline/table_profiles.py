@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chargehand.models.offline.words import root, roots, word_set, words
 
@@ -105,7 +106,13 @@ def profile_sql(table: str, columns: Mapping[str, str]) -> str:
 def sheet_of(name: str, told: Mapping[str, Any], profile: Sequence[Sequence[Any]]) -> Sheet:
     """A table from its description and its profile."""
     rows = int(told.get("rows") or 0)
-    columns = [_column(each, str(kind), rows, profile) for each, kind in told["columns"].items()]
+    kinds = {each: str(kind) for each, kind in told["columns"].items()}
+    columns = [_column(each, kind, rows, profile) for each, kind in kinds.items()]
+    for n, column in enumerate(columns):  # what is never added up, as `order` in a table `orders`
+        is_own = column.name != name and roots(column.name) == roots(name)
+        is_key = is_own or (n == 0 and 2 < rows == column.different)
+        is_id = column.is_id or (is_key and "INT" in kinds[column.name].upper())
+        columns[n] = replace(column, is_id=is_id)
     return Sheet(name, str(told.get("file") or name), rows, tuple(columns))
 
 

@@ -54,10 +54,9 @@ _BOUND = re.compile(rf"\b({'|'.join(_SIGNS)})\s+[$€£]?(\d[\d,]*(?:\.\d+)?)", 
 _ID_WORDS = roots("id number no code key isbn sku")
 _DIFFERENT = word_set("different distinct unique kinds types")
 _PER = re.compile(r"\b(?:per|by|for each|for every|each|every|in each)\s+(\w+)", re.IGNORECASE)
+_ROW_COUNT = re.compile(r"(?i)\b(?:how many|(?:number|count) of) (row|record|line|entr[yi]e?)s?\b")
 #: asks for files or tables as such, which no row tells
-_SHEETS = re.compile(
-    r"(?:which|what|how many|list(?: all| the)*) (file|table|column|list)s?\b", re.I
-)
+_SHEETS = re.compile(r"(?i)(?:which|what|how many|list(?: all| the)*) (file|table|column|list)s?\b")
 
 
 class Word(Struct):
@@ -83,7 +82,8 @@ class TableQuestion:
         self._said = {word.text for word in self._words}
         self._where: list[Condition] = []
         self._filtered: set[Column] = set()
-        self._counts_rows = False
+        self._row_count = _ROW_COUNT.search(question)
+        self._counts_rows = self._row_count is not None
         self._is_doubtful = False
         self.left: tuple[str, ...] = ()
 
@@ -94,6 +94,11 @@ class TableQuestion:
         if CLOSED.match(self._text) or (other and root(other[1]) not in own):
             self.left = (other[0].lower() if other else "yes or no",)
             return []
+        if self._row_count:
+            self._use(self._row_count)
+            self._is_doubtful = any(
+                root(self._row_count[1]) in c.stems for c in self._sheet.columns
+            )
         self._take_values()
         self._take_names()
         self._take_periods()
@@ -154,10 +159,10 @@ class TableQuestion:
             if word.is_used or word.text in _NOT:
                 continue
             fits = {each: _fit(each, word.root, asked) for each in self._sheet.columns}
-            best = max(fits.values(), default=0.0)
+            is_rows = word.root in roots(self._sheet.table) or word.text in _ROWS
+            best = 0.0 if is_rows and self._row_count else max(fits.values(), default=0.0)
             columns = [column for column, fit in fits.items() if fit == best > 0]
             is_id = bool(columns) and all(c.is_id for c in columns) and not asked & _ID_WORDS
-            is_rows = word.root in roots(self._sheet.table) or word.text in _ROWS
             word.is_used = bool(columns) or is_rows
             if (is_id and all(map(self._sheet.unique, columns))) or (is_rows and best < 1):
                 self._counts_rows = True
@@ -215,7 +220,7 @@ class TableQuestion:
         if is_count and measure is None:
             return self._counted(label, group)
         if is_sum or is_count or (can_add and ("much" in self._said or group)):
-            is_clear = can_add and not (is_count and label)
+            is_clear = can_add and not (is_count and (label or self._row_count))
             return [Query(self._sheet, "sum", measure, group)] if is_clear else []
         if measure is not None:
             return [Query(self._sheet, "value", measure)] if self._where and not label else []

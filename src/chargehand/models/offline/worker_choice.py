@@ -17,15 +17,13 @@ FINDING = "Find what there is on this: "
 GOES_ON = " (this goes on from: "
 
 _BACK = re.compile(
-    r"\b(?:it(?! takes?\b)|its|them|these|those|they|their|results?|findings|above|based on|both|"
-    r"each of|the same)\b|\b(?:this|that)\b(?=\s*(?:$|[?.!,]|(?:one|product|item|is|was)\b))",
-    re.IGNORECASE,
+    r"(?i)\b(?:it(?! takes?\b)|its|them|these|those|they|their|results?|findings|above|based on|both|"
+    r"each of|the same)\b|\b(?:this|that)\b(?=\s*(?:$|[?.!,]|(?:one|product|item|is|was)\b))"
 )
 _ONE = re.compile(r"\b(?:it|its|this|that)\b", re.IGNORECASE)
 _THEN = roots("then after afterwards finally")
 _POLITE = re.compile(
-    r"^(?:(?:please|can you|could you|would you|i (?:want|need|would like) you to|also|then|and|now)\s+)*",
-    re.IGNORECASE,
+    r"(?i)^(?:(?:please|can you|could you|would you|i (?:want|need|would like) you to|also|then|and|now)\s+)*"
 )
 _WRITES = roots("write compose draft combine merge summarise summarize report")
 _REVIEWS = roots("review check verify proofread critic")
