@@ -904,3 +904,20 @@ async def test_a_file_that_could_not_be_read_is_a_gap(
     wanted = ("partial", [gap]) if gap else ("succeeded", [])
     assert (result.status, [gap for each in result.answer.gaps if gap in str(each)]) == wanted
     assert len(result.answer.gaps) == len(wanted[1]), result.answer.gaps
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (SHOP, "shop.csv:3"),
+        (f"Sales of May\n\n{SHOP}", "shop.csv:5"),
+        (SHOP.replace("\n", "\n\n"), "shop.csv"),  # rows are no lines that can be counted
+    ],
+)
+async def test_the_line_that_is_cited_is_that_of_the_row(
+    text: str, where: str, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.csv").write_text(text)
+    async with supervisor_for(Choice(files=[tmp_path], model="offline")) as boss:
+        result = await boss.run("What is the highest qty?")
+    assert result.answer.text == f"Highest qty: roll (200) [{where}]"

@@ -17,9 +17,9 @@ from chargehand.models.base import (
     user,
 )
 from chargehand.models.offline.conversation import Found, read
-from chargehand.models.offline.table_calls import table_calls, told_by_tables
-from chargehand.models.offline.table_profiles import Sheet, profile_sql, sheet_of
+from chargehand.models.offline.next_calls import table_calls, told_by_tables
 from chargehand.models.offline.table_question import TableQuestion
+from chargehand.models.offline.tables import Sheet, profile_sql, sheet_of
 from chargehand.tools.safe_open import Roots
 from chargehand.tools.sql_tables import TableStore
 

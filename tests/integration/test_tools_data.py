@@ -512,3 +512,25 @@ async def test_planners_are_told_of_tables_that_cannot_be_read(tmp_path: Path) -
     await call(describe_tables)
     for held in (before, describe_tables.holds()):
         assert [(t.name, bool(t.error)) for t in held.tables] == [("a", False), ("b", True)]
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a,b\n1,2\n3,4\n", 2),
+        ("a,b\r\n1,2\r\n3,4\r\n\r\n", 2),
+        ("hat,10\ncoat,20\n", 1),
+        ("Report of May\n\nproduct,amount\nhat,10\ncoat,20", 4),
+        # No row can be found by counting lines.
+        ("a,b\n1,2\n\n3,4\n", None),
+        ('a,b\n"x\ny",2\nz,4\n', None),
+        ("a,b\n", None),
+    ],
+)
+async def test_the_line_of_the_first_row_is_told_if_rows_are_lines(
+    text: str, line: int | None, engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_module, "_has_duckdb", lambda: engine == "duckdb")
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    assert (await call(data(tmp_path)[0]))["tables"]["t"].get("first_line") == line

@@ -83,11 +83,14 @@ def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[s
             connection.execute(f"drop table if exists {_quoted(name)}")
         for table in tables:
             try:
-                _take_in(connection, **table)
+                skipped = _take_in(connection, **table)
             except (csv.Error, ValueError, duckdb.Error) as error:
                 told["failed"][table["name"]] = _why(error, table["file"])
             else:
-                told["loaded"][table["name"]] = _described(connection, table["name"])
+                about = _described(connection, table["name"])
+                told["loaded"][table["name"]] = about | _lines(
+                    table["file"], skipped, about["rows"]
+                )
     return told
 
 
@@ -155,18 +158,20 @@ def _answered(
     return {"columns": columns, "rows": rows, "tables": tables, "has_more": has_more}
 
 
-def _take_in(connection: Any, name: str, file: str, form: str) -> None:
+def _take_in(connection: Any, name: str, file: str, form: str) -> int | None:
+    """Load a file; returns how many lines come before its first row, None if rows are no lines."""
     create = f"create table {_quoted(name)} as from {_READERS[form]}"
     if form == "csv":
-        _take_in_by_layout(connection, create, file)
+        skipped = _take_in_by_layout(connection, create, file)
         _mend_types(connection, name)
-        return
+        return skipped
     if form == "json":
         _refuse_cut_off(file)
     connection.execute(f"{create}(?)", [file])
+    return None
 
 
-def _take_in_by_layout(connection: Any, create: str, file: str) -> None:
+def _take_in_by_layout(connection: Any, create: str, file: str) -> int:
     """Load a CSV file as it was laid out here. If left to guess, DuckDB skips rows that do not fit its guess."""
     import duckdb
 
@@ -176,13 +181,25 @@ def _take_in_by_layout(connection: Any, create: str, file: str) -> None:
     if encoding_of(file) == UTF_8:
         with contextlib.suppress(duckdb.Error):
             connection.execute(f"{create}(?, {fixed})", [file, *layout])
-            return
+            return layout.skip
     # DuckDB reads UTF-8 only, or some rows are longer than the first, or it guessed the types wrong.
-    even, layout = f"{file}.even", _evened(file, layout, f"{file}.even")
+    even, wide = f"{file}.even", _evened(file, layout, f"{file}.even")
     try:
-        connection.execute(f"{create}(?, {fixed})", [even, *layout])
+        connection.execute(f"{create}(?, {fixed})", [even, *wide])
     except duckdb.Error:
-        connection.execute(f"{create}(?, {fixed}, all_varchar = true)", [even, *layout])
+        connection.execute(f"{create}(?, {fixed}, all_varchar = true)", [even, *wide])
+    return layout.skip
+
+
+def _lines(file: str, skipped: int | None, rows: int) -> dict[str, int]:
+    """Where the first row stands, if every row is one line, without empty ones between: row n is n lines further on."""
+    if skipped is None:
+        return {}
+    with _opened_csv(file) as lines:
+        rest = itertools.islice(lines, skipped, None)
+        is_dense = all(line.strip("\r\n") for line in itertools.islice(rest, rows))
+        is_dense = is_dense and not any(line.strip("\r\n") for line in rest)
+    return {"first_line": skipped + 1} if is_dense and rows else {}
 
 
 def _evened(file: str, layout: Layout, into: str) -> Layout:
@@ -349,7 +366,8 @@ def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
     whole = list(zip(*(values for _, values in typed), strict=True)) if cells else []
     connection.executemany(into, ((n, *row) for n, row in enumerate(whole)))
     first_rows = [[_plain(cell) for cell in row] for row in whole[:3]]
-    return {"rows": len(whole), "columns": kinds, "first_rows": first_rows}
+    told = {"rows": len(whole), "columns": kinds, "first_rows": first_rows}
+    return told | _lines(file, layout.skip, len(whole))
 
 
 # The layout of CSV files, with and without DuckDB

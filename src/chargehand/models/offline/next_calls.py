@@ -2,16 +2,23 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from chargehand.models.base import ModelRequest, Role, ToolCall, ToolOutput, ToolSpec
 from chargehand.models.offline.clauses import clauses
-from chargehand.models.offline.conversation import Conversation, Found, decoded, excerpts_of
+from chargehand.models.offline.conversation import (
+    Conversation,
+    Found,
+    decoded,
+    excerpts_of,
+    tables_in,
+)
 from chargehand.models.offline.sentence_answers import answer, content
-from chargehand.models.offline.table_calls import table_calls
-from chargehand.models.offline.table_profiles import TABLES
-from chargehand.models.offline.tool_choice import Proposal, Router, described, proposal_for
+from chargehand.models.offline.table_question import TableQuestion
+from chargehand.models.offline.tables import TABLES, Query, profile_sql, sheet_of
+from chargehand.models.offline.tool_choice import SUM, Proposal, Router, described, proposal_for
 from chargehand.models.offline.words import COUNTING, LIGHT, root, roots, word_set, words
 from chargehand.models.offline.worker_choice import PAPERS
 
@@ -19,6 +26,8 @@ from chargehand.models.offline.worker_choice import PAPERS
 ROUNDS = 3
 #: lines of what tools returned
 MOST = 40
+#: tables that are looked into for one question
+MOST_SHEETS = 8
 
 _ENDINGS = word_set("csv tsv md txt pdf html json")
 #: of files that are thought to hold text or tables
@@ -133,20 +142,90 @@ def _told_by_list(question: str, call: ToolCall, output: ToolOutput) -> Found:
 
 
 def unread(read: Conversation) -> tuple[str, ...]:
-    """Which files the tools could not read, and why, unless the question names a table that they could."""
-    gaps: list[str] = []
-    for _, output in read.outputs:
-        value = decoded(output.text)
-        told = value if isinstance(value, dict) else {}
-        tables = told.get("tables") or {}
-        whole = [name for name, each in tables.items() if "error" not in each]
-        if not any(set(words(name)) <= set(words(read.question)) for name in whole):
-            gaps += [f"{t['file']}: {t['error']}" for t in tables.values() if "error" in t]
-        skipped = (told.get("not_searched") or {}).items()
-        gaps += [
-            f"{path}: {why}"
-            for path, why in skipped
-            if path.lower().rpartition(".")[2] in _READABLE
-        ]
-    more = [f"{len(gaps) - 5} more files"] if len(gaps) > 5 else []
-    return tuple(f"not read: {each}" for each in [*dict.fromkeys(gaps)][:5] + more)
+    """Which files the tools could not read, and why; of the tables only if the question names none that was read."""
+    tables = _described(read) or {}
+    whole = (name for name, told in tables.items() if "error" not in told)
+    is_named = any(set(words(name)) <= set(words(read.question)) for name in whole)
+    failed = [] if is_named else [told for told in tables.values() if "error" in told]
+    gaps = [f"not read: {told['file']}: {told['error']}" for told in failed]
+    for value in (decoded(output.text) for _, output in read.outputs):
+        skipped = (value.get("not_searched") if isinstance(value, dict) else None) or {}
+        known = [path for path in skipped if path.lower().rpartition(".")[2] in _READABLE]
+        gaps += [f"not read: {path}: {skipped[path]}" for path in known]
+    return (*gaps[:5], *([f"not read: {len(gaps) - 5} more files"] if len(gaps) > 5 else []))
+
+
+# Questions to tools that hold tables: which there are, what is in them, then the question in all its readings
+
+
+def table_calls(tools: Sequence[ToolSpec], read: Conversation) -> list[Proposal] | None:
+    """The next calls towards an answer out of tables, first which there are; None if this is nothing for tables."""
+    needs = [(tool, list(tool.parameters.get("required") or ())) for tool in tools]
+    querying = next((tool for tool, needed in needs if needed == ["sql"]), None)
+    free = [(tool, roots(f"{tool.name} {tool.description}")) for tool, need in needs if not need]
+    describing = next((tool for tool, told in free if roots("table") <= told), None)
+    if querying is None or describing is None or SUM.search(read.question):
+        return None
+    described = _described(read)
+    if described is None:
+        return [Proposal(describing.name, {})]
+    unseen = [sql for sql in _profiles(described).values() if _result(read, sql) is None]
+    asked = unseen or [query.sql for query in _readings(read)[0]]
+    most = {"most": 1000} if "most" in querying.parameters["properties"] else {}
+    return [Proposal(querying.name, {"sql": sql, **most}) for sql in asked]
+
+
+def told_by_tables(read: Conversation) -> Found | None:
+    """What the tables answer; None if there are none."""
+    described = _described(read)
+    if not described:
+        return None if described is None else Found(gap="there are no tables")
+    readings, left = _readings(read)
+    lines: dict[object, list[str]] = {}
+    doubt = ""
+    for query in readings:
+        rows = _result(read, query.sql)
+        if rows and (told := query.told(rows)):
+            lines.setdefault(query.key(rows), told)
+            doubt = "several rows fit, and differ" if query.is_several(rows) else doubt
+    if lines:
+        doubt = "it can be read in more than one way" if len(lines) > 1 else doubt
+        return Found(tuple(line for told in lines.values() for line in told), doubt)
+    files = ", ".join(str(told.get("file") or name) for name, told in described.items())
+    if readings:
+        return Found(gap=f"no row of {files} is like that")
+    words = ", ".join(f"“{word}”" for word in left[:6])
+    return Found(gap=f"no column, value or computation in {files} stands for {words or 'this'}")
+
+
+def _readings(read: Conversation) -> tuple[list[Query], tuple[str, ...]]:
+    """The readings of the question that account for all of its words; the words that none accounts for."""
+    described = _described(read) or {}
+    profiles = {name: _result(read, sql) for name, sql in _profiles(described).items()}
+    sheets = [sheet_of(name, described[name], rows) for name, rows in profiles.items() if rows]
+    questions = [TableQuestion(read.sought, sheet) for sheet in sheets]
+    readings = [query for asked in questions for query in asked.queries()]
+    left = min((asked.left for asked in questions), key=len, default=())
+    return readings, left
+
+
+def _profiles(described: dict[str, Any]) -> dict[str, str]:
+    readable = [(name, told["columns"]) for name, told in described.items() if told.get("columns")]
+    return {name: profile_sql(name, columns) for name, columns in readable[:MOST_SHEETS]}
+
+
+def _result(read: Conversation, sql: str) -> list[list[Any]] | None:
+    """The rows that this query gave; None if it was not made, or failed."""
+    for call, output in read.outputs:
+        arguments, value = decoded(call.arguments), decoded(output.text)
+        is_it = isinstance(arguments, dict) and arguments.get("sql") == sql
+        if is_it and not output.is_error and isinstance(value, dict):
+            return [row for row in value.get("rows") or () if isinstance(row, list)]
+    return None
+
+
+def _described(read: Conversation) -> dict[str, Any] | None:
+    """The tables that tools have told of; None if none was asked."""
+    told = (tables_in(decoded(output.text)) for _, output in read.outputs)
+    known = [each for each in told if each is not None]
+    return {name: table for each in known for name, table in each.items()} if known else None

@@ -11,7 +11,7 @@ from math import sqrt
 from chargehand.models.offline.clauses import sentences
 from chargehand.models.offline.conversation import Excerpt, Found
 from chargehand.models.offline.periods import MONTHS
-from chargehand.models.offline.table_profiles import TABLES
+from chargehand.models.offline.tables import TABLES
 from chargehand.models.offline.words import CLOSED, COUNTS, LIGHT, root, roots, word_set, words
 from chargehand.models.offline.worker_choice import FINDING, PAPERS
 

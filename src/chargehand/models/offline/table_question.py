@@ -11,8 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.models.offline.periods import PERIOD, period_in
-from chargehand.models.offline.table_profiles import Column, Sheet, literal
-from chargehand.models.offline.table_sql import MOST_ROWS, Condition, Query
+from chargehand.models.offline.tables import MOST_ROWS, Column, Condition, Query, Sheet, literal
 from chargehand.models.offline.words import CLOSED, COUNTING, COUNTS, LIGHT, root, roots, word_set
 
 _TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?|[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)*|[A-Za-z\d]+")
