@@ -18,11 +18,13 @@ from chargehand.clock import Clock
 from chargehand.decisions.board_rules import diff
 from chargehand.decisions.budget import Account
 from chargehand.decisions.run_results import StepLog, StepRecord
+from chargehand.engines.pending_call import PendingCalls, to_await
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (
     BlockChanged,
     ModelError,
     ModelUnreachable,
+    NotAwaited,
     StepMismatch,
     TooManyTurns,
     UsageError,
@@ -269,6 +271,7 @@ class Brief:
         "_inputs",
         "_log",
         "_loop",
+        "_pending",
         "_taint",
         "answerer",
         "attempt",
@@ -350,6 +353,7 @@ class Brief:
         self._loop: asyncio.AbstractEventLoop | None = None
         #: the process of that loop
         self._home = 0
+        self._pending: PendingCalls | None = None
 
     @property
     def log(self) -> StepLog | None:
@@ -408,6 +412,20 @@ class Brief:
         return self._board
 
     @property
+    def pending_calls(self) -> PendingCalls:
+        """The calls of this brief and its board that were not awaited yet."""
+        if self._pending is None:
+            self._pending = PendingCalls()
+            self._pending.is_plain = self._loop is not None
+        return self._pending
+
+    def drop_pending(self) -> NotAwaited | None:
+        """Close all calls that were never awaited; what to say of them, if there are any."""
+        pending = self._pending
+        left = () if pending is None else pending.drop()
+        return None if pending is None or not left else pending.refusal(*left)
+
+    @property
     def taint(self) -> tuple[str, ...]:
         """The untrusted sources that the output of this attempt will be marked with."""
         if not self.values:
@@ -435,6 +453,7 @@ class Brief:
         if self._log is not None:
             self._log.keep(record)
 
+    @to_await
     async def step(
         self,
         name: str,
@@ -464,6 +483,7 @@ class Brief:
         done = await self._durable(name, given, run, effect=Effect(effect), about=given)
         return done.value.read()
 
+    @to_await
     async def durable(
         self,
         name: str,
@@ -553,6 +573,7 @@ class Brief:
             raise WorkerError(known.outcome.message, kind=known.outcome.kind)
         return None
 
+    @to_await
     async def ask(
         self,
         text: str,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions import board_rules as decisions
 from chargehand.engines.brief import Brief, SharedBoard
+from chargehand.engines.pending_call import PendingCalls, board_to_await
 from chargehand.errors import BlockChanged, BlockDenied, InternalError, UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.board import (
@@ -411,6 +412,7 @@ def _named(label: str) -> str:
     return given
 
 
+@board_to_await
 class BriefBoard(Board):
     """The board of a run in the hands of one attempt.
 
@@ -441,6 +443,10 @@ class BriefBoard(Board):
         #: what its steps are named by beside what they do. Steps inside of a step need one that is
         #: that step's own: when it is replayed they are not, and the next ones would be taken for them.
         self.scope = scope
+
+    @property
+    def pending_calls(self) -> PendingCalls:
+        return self.brief.pending_calls
 
     def named(self, name: str, role: str = "") -> "BriefBoard":
         """The long-lived board of this name, in the hands of the same attempt."""
