@@ -44,6 +44,11 @@ def refusal(
             return errors.JournalBusy(
                 f"{path} is locked by another program; close that program, or try again later"
             )
+        case apsw.NotADBError() if _is_foreign(path):
+            return errors.JournalError(
+                f"{path} is not a chargehand journal, nor any SQLite database; give the path of a "
+                "journal, or of a file that does not exist yet"
+            )
         case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError() | apsw.FormatError():
             return damaged(path, f"SQLite cannot make sense of it ({error})")
         case apsw.ConstraintError() | apsw.MismatchError():
@@ -54,6 +59,21 @@ def refusal(
             )
         case _:
             return errors.InternalError(f"the journal {path} met {type(error).__name__}: {error}")
+
+
+#: what every SQLite database begins with
+_HEADER = b"SQLite format 3\0"
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file never was a journal: it has neither the header of a database nor a head mark beside it."""
+    if path.with_name(f"{path.name}-head").exists():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_HEADER)) != _HEADER
+    except OSError:
+        return False
 
 
 def file_refusal(error: OSError, path: Path) -> errors.JournalError:

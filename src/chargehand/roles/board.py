@@ -120,7 +120,7 @@ class Board(SharedBoard):
 
         On the board of a run, the events of the run are included.
         """
-        query = note_query(filters, self.author, order=order, limit=limit)
+        query = note_query(filters, self.author, order=order, limit=limit, also=("order", "limit"))
 
         async def find(_: str) -> list[Note]:
             return await self.matching(query)
@@ -146,7 +146,7 @@ class Board(SharedBoard):
         """
         from chargehand.roles.semantic_search import index_of, way_of
 
-        query = note_query(filters, self.author, limit=limit)
+        query = note_query(filters, self.author, limit=limit, also=("limit", "by"))
         way = way_of(by)
 
         async def look(_: str) -> list[Hit]:
@@ -184,7 +184,7 @@ class Board(SharedBoard):
 
         On the board of a run, the events of the run are included.
         """
-        query = note_query(filters, self.author)
+        query = note_query(filters, self.author, also=("from_now",))
         signal = self._journal.boards.signal
         history, seq = RunHistory(self._journal, self._run), 0
         while True:
