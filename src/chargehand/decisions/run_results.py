@@ -65,6 +65,18 @@ class MadeCalls(Struct, frozen=True, gc=False):
     last_at: datetime
 
 
+class EarlierCalls(Struct, frozen=True):
+    """The tool calls of a run so far, and the approvals of people. Grows with the run."""
+
+    #: by digest of the step, over all tasks: calls with effects
+    made: dict[str, MadeCalls] = {}
+    #: by question: who answered it
+    answered_by: dict[str, str] = {}
+
+
+NO_CALLS = EarlierCalls()
+
+
 class StepLog(Struct):
     """The recorded steps of one task, from which a new attempt continues."""
 
@@ -113,10 +125,7 @@ class RunResults:
         #: by task that is not done: its last worker and version
         self._workers: dict[str, str] = {}
         self.answers: dict[str, str] = {}
-        #: by question: who answered it
-        self.answered_by: dict[str, str] = {}
-        #: by digest of the step, over all tasks: tool calls with effects
-        self.made_calls: dict[str, MadeCalls] = {}
+        self.earlier = EarlierCalls()
         #: by task: its last nested run
         self.nested: dict[str, str] = {}
         #: notes from people, after the request
@@ -143,7 +152,7 @@ class RunResults:
                 self._end_step(event)
             case QuestionAnswered():
                 self.answers[event.question] = event.text
-                self.answered_by[event.question] = event.by
+                self.earlier.answered_by[event.question] = event.by
                 if event.task == PLAN and event.text.strip() != GIVE_UP:
                     self.notes.append(event.text)  # it adds to the request
             case RetryPlanned():
@@ -258,9 +267,9 @@ class RunResults:
         """Remember that a tool call was made: whoever approves the same once more is to know it."""
         if made.effect is Effect.PURE or not made.name.startswith(TOOL_CALL):
             return
-        before = self.made_calls.get(made.digest)
+        before = self.earlier.made.get(made.digest)
         times = 1 if before is None else before.times + 1
-        self.made_calls[made.digest] = MadeCalls(times, at)
+        self.earlier.made[made.digest] = MadeCalls(times, at)
 
     def _start_over(self, event: RetryPlanned) -> None:
         log = self.steps.get(event.task)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions.board_rules import diff
 from chargehand.decisions.budget import Account
-from chargehand.decisions.run_results import MadeCalls, StepLog, StepRecord
+from chargehand.decisions.run_results import NO_CALLS, StepLog, StepRecord
 from chargehand.engines.pending_call import PendingCalls, to_await
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (
@@ -273,11 +273,11 @@ class Brief:
         "_loop",
         "_pending",
         "_taint",
-        "answered_by",
         "answerer",
         "attempt",
         "can_ask",
         "depth",
+        "earlier",
         "ends_at",
         "gives_up",
         "has_parked",
@@ -285,7 +285,6 @@ class Brief:
         "is_capped",
         "is_preempted",
         "limits",
-        "made_calls",
         "missing",
         "on_taint",
         "run",
@@ -342,10 +341,7 @@ class Brief:
         self.can_ask = True
         #: answers what a person would be asked, as far as it can
         self.answerer: Answerer | None = None
-        #: by digest of the step: tool calls with effects that were made in this run, by any task
-        self.made_calls: Mapping[str, MadeCalls] = _NOTHING
-        #: by question of this run: who answered it
-        self.answered_by: Mapping[str, str] = _NOTHING
+        self.earlier = NO_CALLS  #: what its run has done with tools, for who approves a call
         #: it is to make room for something more urgent before it begins another step
         self.is_preempted = False
         #: whether what it spends is limited, so that its calls must say what they may cost
@@ -357,8 +353,7 @@ class Brief:
         self._counts: dict[str, int] | None = None
         self._taint: tuple[str, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: the process of that loop
-        self._home = 0
+        self._home = 0  #: the process of that loop
         self._pending: PendingCalls | None = None
 
     @property

@@ -484,13 +484,13 @@ class ToolLoop:
         """Whether the same call was approved or made before in this run, by any of its workers."""
         brief = self._brief
         step = digest_of(canonical([f"{TOOL_CALL}{tool.name}", [tool.name, arguments]]))
-        made = brief.made_calls.get(step)
+        made, answered_by = brief.earlier.made.get(step), brief.earlier.answered_by
         approved = [
             question
             for question, answer in brief.answers.items()
             if f":approve-{digest}" in question and answer == APPROVE
         ]
-        by = [brief.answered_by[each] for each in approved if each in brief.answered_by]
+        by = [answered_by[each] for each in approved if each in answered_by]
         if made is None and not approved:
             return ""
         approved_by = f"approved by {', '.join(dict.fromkeys(by))}" if by else ""

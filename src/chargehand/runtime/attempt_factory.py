@@ -150,7 +150,7 @@ class AttemptFactory:
         if told:
             brief.distrust(*told)
         brief.tries, brief.has_parked = node.tries, node.parks > 0
-        brief.made_calls, brief.answered_by = results.made_calls, results.answered_by
+        brief.earlier = results.earlier
         brief.is_capped = live_run.account is not None
         brief.can_ask = asking.can_ask
         brief.gives_up = asking.on_outage is OnQuestion.FAIL
