@@ -691,11 +691,18 @@ def _decoded(text: str | bytes, fact: str) -> Plan:
     except UsageError:
         raise
     except msgspec.ValidationError as error:
-        document = msgspec.json.decode(text)
-        faults = form_faults(document, Plan, place_in_plan) or [str(error)]
-        raise faults_in(f"{fact}; it", faults) from error
+        raise faults_in(f"{fact}; it", _plan_faults(text) or [str(error)]) from error
     except (ValueError, OverflowError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise UsageError(f"{fact}: {error}") from error
+
+
+def _plan_faults(text: str | bytes) -> list[str]:
+    """All faults of a text that is no plan; none if it is not even JSON, which shows only behind the first fault."""
+    try:
+        document = msgspec.json.decode(text)
+    except (ValueError, OverflowError, RecursionError):
+        return []
+    return form_faults(document, Plan, place_in_plan)
 
 
 def each_words(task: Task) -> str:
