@@ -4,6 +4,7 @@ ChargehandError
 ├── UsageError                the caller
 │   ├── PlanRefused             a plan has faults; all of them are listed
 │   ├── NotJSON                 a value that JSON cannot hold
+│   ├── NotAwaited              a worker called its brief without `await`
 │   ├── UnknownKeyword          an unknown argument; the nearest name is suggested
 │   ├── UnknownRun              no run with that id in this journal
 │   ├── NotBegun                a run that was submitted and that no supervisor has taken up yet
@@ -101,6 +102,21 @@ class NotJSON(UsageError):
         #: nothing of its type can be stored, so that trying again is pointless
         self.is_final = is_final
         super().__init__(words)
+
+
+class NotAwaited(UsageError, AttributeError):
+    """A worker called its brief without `await`, so the call was never made."""
+
+    is_final = True  # it would do the same again, and what it did meanwhile a second time
+
+    def __init__(self, calls: Sequence[str], *, is_plain: bool = False) -> None:
+        self.calls = tuple(calls)
+        was = "was" if len(self.calls) == 1 else "were"
+        call = f"{self.calls[0].partition('(')[0]}(…)"
+        way = f"write `await {call}`"
+        if is_plain:
+            way = f"make the worker `async def` and {way}, or write `brief.wait({call})`"
+        super().__init__(f"{', '.join(self.calls)} {was} not awaited, and so never made; {way}")
 
 
 class UnknownKeyword(UsageError, TypeError):

@@ -322,6 +322,12 @@ class RunResult:
         return self._led.results.usage
 
     @property
+    def over_budget(self) -> tuple[str, ...]:
+        """The caps of the run and its tasks that were passed, by usage that workers report themselves."""
+        account = self._led.account
+        return () if account is None else tuple(map(str, account.overruns()))
+
+    @property
     def wall(self) -> timedelta:
         """The time from the request to the last event."""
         schedule = self._led.schedule

@@ -5,9 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chargehand.decisions.budget import Account
-from chargehand.facts.events import AttemptFinished, AttemptLost, Effect, StepFinished, StepStarted
-from chargehand.facts.limits import Limits
+from chargehand.facts.events import (
+    AttemptFinished,
+    AttemptLost,
+    Effect,
+    PlanAdopted,
+    StepFinished,
+    StepStarted,
+)
+from chargehand.facts.limits import Limits, TaskLimits
 from chargehand.facts.outcome import NO_USAGE, Done, Usage
+from chargehand.facts.plan import Plan, Task
+from chargehand.facts.value import Value
 from tests.decisions.virtual_kernel import START
 
 CALL = Usage(calls=1, tokens_in=60, tokens_out=40, money=0.5)
@@ -207,3 +216,33 @@ def test_no_tree_of_runs_passes_a_cap_of_any_of_them(
         for cap, account, calls in zip(caps, tree, below, strict=True):
             assert account.spent.calls + account.reserved.calls == calls
             assert cap is None or calls <= cap
+
+
+def reported(usage: Usage, task: str = "a", attempt: int = 1) -> AttemptFinished:
+    return AttemptFinished(task=task, attempt=attempt, outcome=Done(Value(), usage), at=START)
+
+
+def test_reported_usage_beyond_a_cap_is_an_overrun() -> None:
+    account = Account(Limits(calls=7, tokens=10, money=1))
+    account.apply(reported(Usage(calls=7, money=1.0)))
+    assert account.overruns() == account.new_overruns() == ()
+    account.apply(reported(Usage(calls=8, money=0.5), attempt=2))
+    told = ("$1.5, more than Limits(money=1)", "15 calls, more than Limits(calls=7)")
+    assert tuple(map(str, account.overruns())) == told
+    assert account.new_overruns() == account.overruns()
+    account.apply(reported(Usage(calls=1), attempt=3))
+    assert account.new_overruns() == (), "they were told before"
+
+
+def test_reported_usage_counts_against_the_caps_of_its_task() -> None:
+    """So that another attempt at the task cannot spend the same again."""
+    capped = Task(id="a", description="Ask", worker="w", limits=TaskLimits(calls=2))
+    account = Account(Limits())
+    account.apply(PlanAdopted(plan=Plan(goal="g", tasks=[capped]), at=START))
+    account.apply(reported(Usage(calls=3), task="b"))
+    assert (account.refusal("a", CALL), account.overruns()) == ("", ())
+    account.apply(reported(Usage(calls=3)))
+    assert "TaskLimits(calls=2) of a" in account.refusal("a", CALL)
+    assert [str(each) for each in account.overruns()] == [
+        "3 calls, more than TaskLimits(calls=2) of a"
+    ]

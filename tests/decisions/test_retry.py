@@ -60,6 +60,12 @@ def test_no_policy_waits_longer_than_its_cap_or_a_negative_time(
     assert timedelta(0) <= policy.backoff(tries, draw) <= seconds(cap)
 
 
+def test_a_cap_below_the_first_wait_is_the_wait() -> None:
+    """It is not refused: journals hold such policies, and a shorter cap alone is a wish that can be met."""
+    policy = RetryPolicy(first=seconds(10), cap=seconds(1), jitter=0)
+    assert [policy.backoff(tries, 0.0) for tries in (1, 2, 9)] == [seconds(1)] * 3
+
+
 @pytest.mark.parametrize("kind", WAITING_HELPS)
 def test_what_waiting_helps_is_waited_for(kind: ErrorClass) -> None:
     verdict = judge(RetryPolicy(), failure(kind), history(), 0.0)

@@ -437,9 +437,9 @@ def test_the_page_is_escaped_and_loads_nothing(small: Callable[..., Path], tmp_p
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("workers =", "wrokers =", "unknown field `wrokers`"),
+        ("workers =", "wrokers =", "wrokers: is not a known key; did you mean 'workers'?"),
         ('files = ["orders.csv"]', 'files = ["none.csv"]', "there is no file 'none.csv'"),
-        ('mode = "plan"', 'mode = "fast"', "Invalid enum value 'fast'"),
+        ('mode = "plan"', 'mode = "fast"', "[suite], mode: must be one of run, plan, not 'fast'"),
         ('mode = "plan"', "repeats = 0", "repeats = 0 must be 1 or more"),
         ("[[case]]", "[gate]\nrigth = { min = 1 }\n[[case]]", "did you mean 'right'?"),
         (

@@ -4,10 +4,12 @@ import asyncio
 import dataclasses
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from msgspec.structs import replace
 from pydantic import AfterValidator
 
 import chargehand as ch
@@ -107,6 +109,61 @@ async def test_the_same_call_once_more_is_another_question() -> None:
     _, asked = await answered(boss, "approve", "reject")
     assert RAN == ["a"]
     assert len({each.id for each in asked}) == 2
+
+
+@ch.tool(effect="once", approve=True)
+async def pay(to: str, amount: int) -> str:
+    """Pay an invoice."""
+    RAN.append(f"{to} {amount}")
+    return "paid"
+
+
+_MADE = r" The same call was already approved by \w+ and made at \d{4}-\d\d-\d\d \d\d:\d\d UTC\."
+
+
+async def test_a_question_says_that_the_same_call_was_made_before() -> None:
+    """How often and when; the first question, and those about other calls, say nothing of the kind."""
+    rent, other = call("pay", to="ada", amount=900), call("pay", to="ada", amount=9)
+    boss = ch.Supervisor([mind(rent, rent, other, rent, "Done.", tools=(pay,))])
+    _, asked = await answered(boss, "approve", "approve", "reject", "reject")
+    told = [each.text.partition("This tool asks a person each time.")[2] for each in asked]
+    assert (told[0], told[2]) == ("", "")
+    assert re.fullmatch(_MADE, told[1])
+    assert re.search(r"approved by \w+ and made 2 times, last at \d{4}-", told[3])
+    assert RAN == ["ada 900", "ada 900"]
+
+
+async def test_a_question_knows_of_calls_of_other_tasks() -> None:
+    rent = call("pay", to="ada", amount=900)
+    boss = ch.Supervisor([mind(rent, "Done.", rent, "Done.", tools=(pay,))])
+    plan = make_plan(make_task("t", "mind"), make_task("u", "mind", "t"))
+    _, asked = await answered(boss, "approve", "reject", plan=plan)
+    assert re.search(_MADE, asked[1].text)
+
+
+async def test_two_equal_calls_of_one_reply_are_told_apart() -> None:
+    """The second is asked about before the first is made: its approval is known."""
+    rent = call("pay", to="ada", amount=900)
+    both = ModelReply(parts=(rent, replace(rent, id="2")), stop=StopReason.TOOLS)
+    boss = ch.Supervisor([mind(both, "Done.", tools=(pay,))])
+    _, asked = await answered(boss, "approve", "reject")
+    assert " The same call was already approved by " in asked[1].text
+
+
+async def test_a_question_says_so_after_a_resume(tmp_path: Path) -> None:
+    """It is read from the journal, by a process that made no call itself."""
+    rent = call("pay", to="ada", amount=900)
+    lines = [rent, rent, "Done."]
+    plan = make_plan(make_task("t", "mind"))
+    for place, text in enumerate(["", _MADE]):
+        boss = ch.Supervisor([mind(*lines[place:], tools=(pay,))], journal=tmp_path / "r.db")
+        async with boss:
+            result = await boss.run(plan, on_question="return", key="k")
+            (question,) = result.questions
+            assert re.fullmatch(
+                rf"May mind call pay\? This tool asks a person each time\.{text}", question.text
+            )
+            await boss.answer(question.id, "approve")
 
 
 def last_output(model: ch.ScriptedModel) -> str:

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 import chargehand as ch
 from chargehand import errors
+from chargehand.cli.run_details import ended_json
 from chargehand.facts.outcome import Usage
+from chargehand.facts.value import Value
 from chargehand.models.base import ModelReply, ModelSettings, StopReason, Text, ToolCall
 from chargehand.models.open_model import open_model
 from chargehand.models.openai import OpenAIModel
 from chargehand.models.prices import price_of, settled
+from chargehand.presentation.progress_lines import summary
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 
@@ -362,3 +365,25 @@ def test_j5_each_model_of_a_chain_is_paid_from_a_reserve_of_its_own(
     if error is not errors.InvalidModelReply and width == 1:
         assert second.requests, "the budget is no reason to give up a model that answers"
         assert any(task.state == "done" for task in result.tasks.values())
+
+
+async def test_reported_usage_beyond_a_cap_is_told_and_the_result_is_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @ch.worker("counter", "Asks models by itself")
+    async def count(brief: ch.Brief) -> ch.Done:
+        return ch.Done(Value.of("fine"), usage=Usage(calls=5))
+
+    tasks = [ch.Task(id=f"t{n}", description=f"Ask {n}", worker="counter") for n in range(3)]
+    async with ch.Supervisor([count], limits=ch.Limits(calls=7)) as boss:
+        result = await boss.run(ch.Plan(goal="Ask", tasks=tasks))
+    assert (result.status, len(result.tasks)) == ("succeeded", 3)
+    assert result.over_budget == ("15 calls, more than Limits(calls=7)",)
+    said = [each.getMessage() for each in caplog.records if "cap_passed" in each.getMessage()]
+    assert len(said) == 1, "once for each cap"
+    assert "calls, more than Limits(calls=7)" in said[0]
+    told = "; over budget: 15 calls, more than Limits(calls=7)"
+    assert told in "\n".join(summary(result, "show"))
+    assert ended_json(result)["over_budget"] == result.over_budget
+    async with ch.Supervisor([count], limits=ch.Limits(calls=15)) as boss:
+        assert (await boss.run(ch.Plan(goal="Ask", tasks=tasks))).over_budget == ()

@@ -240,7 +240,7 @@ def test_a_file_that_is_no_journal_is_told_as_that_and_left_as_it_is(
     more = ["Hello", "--model", "offline"] if command == "run" else []
     told = chargehand(command, *more, "--journal", str(place))
     assert told.exit_code == 2
-    assert "is no journal of chargehand" in told.stderr
+    assert "is not a chargehand journal" in told.stderr
     assert "damaged" not in told.output
     assert files_in(tmp_path) == {"notes.db": content}
 

@@ -63,8 +63,8 @@ async def test_a_question_that_was_not_awaited_is_named_and_not_tried_again(
 
     async with ch.Supervisor([hasty]) as boss:
         result = await boss.run(make_plan(make_task("t", "hasty")))
-    assert "Brief.ask() was not awaited" in result.tasks["t"].why
-    assert "write `await` before the call" in result.tasks["t"].why
+    assert "brief.ask('Which?') was not awaited" in result.tasks["t"].why
+    assert "write `await brief.ask(…)`" in result.tasks["t"].why
     assert result.tasks["t"].attempts == 1
 
 

@@ -383,6 +383,29 @@ async def test_a_tool_that_needs_approval_asks_a_person(
     assert len(server.requests) == 2
 
 
+async def test_the_same_call_once_more_is_told_as_that(
+    server: ModelServer, model: OpenAIChatModel
+) -> None:
+    agent = Agent(model)
+
+    @agent.tool_plain(requires_approval=True)
+    def pay(amount: str) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    for number in range(3):
+        server.say(Say(calls=(ToolCall(f"c{number}", "pay", '{"amount": "3"}'),)))
+    server.say(Say(text="done"))
+    answers = ["approve"] * 3
+    _, asked = await run_answering(agent_worker(agent, "clerk", "Pays"), *answers)
+    question = 'May clerk call pay({"amount":"3"})?'
+    assert asked == [
+        question,
+        f"{question} The same call was already approved for this task.",
+        f"{question} The same call was already approved 2 times for this task.",
+    ]
+
+
 async def test_a_tool_may_find_out_itself_that_it_needs_approval() -> None:
     calls: list[int] = []
 

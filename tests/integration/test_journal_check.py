@@ -74,6 +74,17 @@ def test_a_check_of_a_damaged_journal_changes_nothing_and_it_is_refused_as_befor
         open_journal(path)
 
 
+def test_a_file_that_never_was_a_journal_is_not_called_a_damaged_one(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("#!/usr/bin/env python\nprint('no journal, and no backup of one either')\n")
+    with pytest.raises(JournalError, match="is not a chargehand journal") as refused:
+        open_journal(path)
+    assert "backup" not in str(refused.value)
+    told = command("runs", journal=path)
+    assert "give the path of a journal" in told.stderr
+    assert path.read_text().startswith("#!/usr/bin/env python")
+
+
 def test_a_journal_with_a_lost_tail_counts_only_its_runs(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     append(path, "a")

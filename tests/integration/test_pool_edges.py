@@ -790,6 +790,29 @@ def test_limits_that_a_pool_does_not_keep_are_refused(
             call(limits=ch.Limits(money=1))
 
 
+def test_an_unknown_filter_names_all_arguments_of_the_method(pool: SharedMemoryPool) -> None:
+    reads: Any = pool.read_relevant
+    with pytest.raises(UnknownKeyword, match="did you mean 'agent_id'"):
+        reads(agentid="bob")
+    with pytest.raises(UnknownKeyword, match="exclude_own, agent_id, order, limit"):
+        reads(zzz=1)
+
+
+def test_a_choice_is_an_answer_in_any_case() -> None:
+    def paint(brief: ch.Brief) -> str:
+        return brief.wait(brief.ask("Which colour?", choices=["red", "blue"]))
+
+    pool = SharedMemoryPool()
+    left = supervisor_worker_workflow("Paint a wall", 1, 1, work=paint, pool=pool)
+    supervisor = SupervisorAgent(None, pool)
+    (question,) = left["questions"]
+    with pytest.raises(UsageError, match="choose one of 'red', 'blue'"):
+        supervisor.answer(question["id"], "green")
+    supervisor.answer(question["id"], " RED ")
+    WorkerAgent(None, pool, "worker_1", work=paint).serve(left["request_id"])
+    assert supervisor.aggregate_results(left["request_id"])["final_result"] == "red"
+
+
 @pytest.mark.parametrize("timeout", [30, 30.0, timedelta(seconds=30)])
 def test_p09_seconds_are_numbers_or_timedeltas(timeout: Any, pool: SharedMemoryPool) -> None:
     result = supervisor_worker_workflow("x", num_tasks=1, work=echo, timeout=timeout)

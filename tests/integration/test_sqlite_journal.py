@@ -142,7 +142,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> Non
 def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
     meddle(path, "CREATE TABLE customers (name)")
     before = path.read_bytes()
-    with pytest.raises(JournalError, match="no journal of chargehand"):
+    with pytest.raises(JournalError, match="not a chargehand journal"):
         open_journal(path)
     assert path.read_bytes() == before
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import chargehand as ch
+from chargehand.crews.toml_crews import toml_crew
 from chargehand.errors import UsageError
 from chargehand.models.base import ModelRequest, user
 from chargehand.models.replies_from_file import WrittenModel, open_model, purpose_of
@@ -64,7 +65,16 @@ def test_a_mark_at_the_beginning_is_skipped_and_a_pipe_is_refused(tmp_path: Path
     ("text", "words"),
     [
         (None, "No such file"),
-        ("note = 1", "is not a file of replies"),
+        ("note = 1", "is not a file of replies; it has 3 faults:\n  - note: must be str, not 1"),
+        ('x = "x"', "note: is missing\n  - request: is missing\n  - reply: is missing"),
+        (
+            HEAD + "reply = [{ too = 'plan' }, { to = 'pla' }]",
+            "[[reply]] 1, too: is not a known key",
+        ),
+        (
+            HEAD + "reply = [{ to = 'pla' }]",
+            "[[reply]] 1, to: must be one of plan, work, check, answer",
+        ),
         ("a = " + "[" * 3000 + "]" * 3000, "nested too deep"),
         ("not toml", "is not TOML: Expected"),
         (HEAD + 'reply = [{ when = ["a"] }]', "reply 1 needs either `say` or `turns`"),
@@ -130,3 +140,23 @@ def test_a_file_among_the_material_is_not_the_one_that_is_asked_about(tmp_path: 
     boss = ch.Supervisor([reader], model=f"written:{tmp_path / 'replies.toml'}")
     result = boss.run_sync(ch.Plan(goal="Read", tasks=[task]))
     assert result.tasks["read"].output == ["This is a.", "This is b."]
+
+
+def test_faults_of_replies_are_found_when_the_crew_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, however many workers answer from the file, and together with the faults of the crew."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "replies.toml").write_text('request = "x"\n[[reply]]\nsays = "y"\n')
+    crew = tmp_path / "crew.toml"
+    crew.write_text(
+        '[crew]\nmodel = "written:replies.toml"\n[[worker]]\nname = "a"\ndescription = "Does a"\n'
+        'model = "written:replies.toml"\nskils = []\n'
+    )
+    with pytest.raises(ch.UsageError) as refused:
+        toml_crew(crew)
+    told = str(refused.value)
+    assert "has 2 faults" in told
+    assert "did you mean 'skills'?" in told
+    assert told.count("replies.toml is not a file of replies; it has 2 faults") == 1
+    assert "\n    - [[reply]] 1, says: is not a known key; did you mean 'say'?" in told

@@ -85,7 +85,7 @@ def showing_options(command: Any) -> Any:
             "--quiet",
             is_flag=True,
             help="Print only the result; with --json, one object: run, status, answer, claims, gaps, "
-            "confidence, usage, questions.",
+            "confidence, usage, over_budget, questions.",
         ),
         display_option,
         click.option(

@@ -37,6 +37,7 @@ from chargehand.presentation.progress_lines import (
     gain_of,
     gain_words,
     item_counts,
+    over_budget_words,
     sureness,
     task_counts,
     told_states,
@@ -91,7 +92,7 @@ def shown(
     if usage.calls or usage.money:
         tokens = usage.tokens_in + usage.tokens_out
         spent = f"{counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}"
-        yield _line(f"spent: {spent}")
+        yield _line(f"spent: {spent}{over_budget_words(result)}")
     yield _line(f"tasks: {task_counts(result)}")
     efforts = _efforts(result, trace) if standing.submission is None else {}
     for id_, task in result.tasks.items():
@@ -275,6 +276,7 @@ def shown_json(standing: FoundRun) -> dict[str, Any]:
         "seconds": _seconds(standing),
         "speedup": gain_of(result),
         "usage": asdict(result.usage),  # all fields, also those that are 0
+        "over_budget": result.over_budget,
         "tasks": {
             id_: {
                 "state": task.state.value,
@@ -309,6 +311,7 @@ def ended_json(result: RunResult) -> dict[str, Any]:
         "gaps": answer.gaps,
         "confidence": answer.confidence,
         "usage": asdict(result.usage),  # all fields, also those that are 0
+        "over_budget": result.over_budget,
         "questions": result.questions,
     }
 

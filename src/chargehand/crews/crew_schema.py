@@ -1,7 +1,6 @@
 """The schema of crew files, and error messages for all faults of a file."""
 
 import copy
-import difflib
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -20,6 +19,7 @@ from pydantic import (
 from chargehand.decisions.dispatch import Balance
 from chargehand.errors import UsageError
 from chargehand.facts.durations import length_of
+from chargehand.facts.form_faults import faults_in, place_in_tables, unknown_key
 from chargehand.facts.sizes import size_of
 
 
@@ -288,13 +288,6 @@ class CrewFile(CrewTable):
     models: dict[str, ModelForm] = {}
 
 
-def faults_in(origin: str, lines: Sequence[str]) -> UsageError:
-    """One error that lists all faults of a crew file."""
-    told = list(dict.fromkeys(lines))
-    count = "1 fault" if len(told) == 1 else f"{len(told)} faults"
-    return UsageError(f"{origin} has {count}:" + "".join(f"\n  - {line}" for line in told))
-
-
 def read_form(document: dict[str, Any], origin: str) -> tuple[CrewFile, list[str]]:
     """Validate a crew file. Returns what is valid of it, and all faults of the schema with their positions.
 
@@ -363,18 +356,9 @@ _KINDS = ("str", "list[str]", "int", "ElasticForm")
 
 def place_of(location: Sequence[int | str], document: dict[str, Any]) -> str:
     """A position in a crew file, such as `[[worker]] 2 ('analyst'), tools`."""
-    match location:
-        case ["worker" | "mcp" as table, int(number), *rest]:
-            named = document[table][number]
-            name = named.get("name") if isinstance(named, dict) else None
-            head = f"[[{table}]] {number + 1}" + (f" ({name!r})" if isinstance(name, str) else "")
-        case [str(table), *rest]:
-            head = f"[{table}]"
-        case _:
-            head, rest = "the file", list(location)
-    told = [f"item {part + 1}" if isinstance(part, int) else part for part in rest]
-    told = [part for part in told if part not in _KINDS]
-    return f"{head}, {' '.join(told)}" if told else head
+    told = [part for place, part in enumerate(location) if place == 0 or part not in _KINDS]
+    # All that stands at the top is a table, also where it is missing.
+    return place_in_tables(tuple(told), document) if len(told) != 1 else f"[{told[0]}]"
 
 
 def _words(fault: Any) -> str:
@@ -412,7 +396,4 @@ _TABLES: dict[str, type[CrewTable]] = {
 def _unknown_key(location: Sequence[int | str]) -> str:
     words = [part for part in location[:-1] if isinstance(part, str)]
     table = next((_TABLES[part] for part in reversed(words) if part in _TABLES), CrewFile)
-    known = list(table.model_fields)
-    close = difflib.get_close_matches(str(location[-1]), known, n=1)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    return f"is not a known key; {meant}the keys are {', '.join(known)}"
+    return unknown_key(location[-1], list(table.model_fields))

@@ -17,7 +17,6 @@ from chargehand.crews.crew_schema import (
     OnFailureForm,
     RulesForm,
     WorkerForm,
-    faults_in,
     read_form,
 )
 from chargehand.crews.python_crews import load
@@ -35,6 +34,7 @@ from chargehand.decisions.tool_rules import (
 )
 from chargehand.errors import ModelDenied, UsageError
 from chargehand.facts.failure_policy import OnFailure
+from chargehand.facts.form_faults import faults_in
 from chargehand.facts.limits import Limits
 from chargehand.facts.retention import Retention
 from chargehand.facts.retry_policy import RetryPolicy
@@ -199,7 +199,21 @@ class _Reader:
             refuse_unknown_model(name)
         except UsageError as error:
             raise UsageError(f"{error}; or describe it in this file: [models.{name}]") from None
+        self._refuse_bad_replies(name)
         return name
+
+    def _refuse_bad_replies(self, name: str) -> None:
+        """Read a file of replies now. One that is not there may be replaced by `--model`, and is missed at the start."""
+        provider, _, path = name.partition(":")
+        if provider != "written" or not Path(path).is_file():
+            return
+        if name not in self._unopened:
+            try:
+                open_model(name)
+                return
+            except UsageError as error:
+                self._unopened[name] = error
+        raise self._unopened[name]
 
     def _opened(self, name: str) -> Model:
         if name in self._unopened:

@@ -104,6 +104,23 @@ class Shortage(Struct, frozen=True):
         return f"{named} leaves {max(self.left, 0):.6g}, and the next call reserves {self.want:.6g}{least}"
 
 
+class Overrun(Struct, frozen=True):
+    """A cap that was passed, which only usage that was reported after the fact can do."""
+
+    #: money, tokens or calls
+    limit: str
+    cap: float
+    spent: float
+    #: the task that has the cap; empty: it is the run's
+    task: str = ""
+
+    def __str__(self) -> str:
+        of = f"{self.limit}={self.cap:.12g}"
+        spent = f"${self.spent:.6g}" if self.limit == "money" else f"{self.spent:,.0f} {self.limit}"
+        cap = f"TaskLimits({of}) of {self.task}" if self.task else f"Limits({of})"
+        return f"{spent}, more than {cap}"
+
+
 class Account:
     """What one run and all runs nested in it have spent and reserved. A fold over its events."""
 
@@ -134,6 +151,8 @@ class Account:
         self._held: dict[str, Usage] = {}
         #: callbacks for when a reservation is settled here
         self._waiting: list[Callable[[], None]] = []
+        #: the caps, by task and name, whose overrun was told
+        self._told: set[tuple[str, str]] = set()
         #: by task that waits for such a settlement: what it lacks
         self.short: dict[str, str] = {}
         #: asks a person to raise the budget; None: nobody is asked
@@ -211,6 +230,25 @@ class Account:
                 )
         return None if self._above is None else self._above.shortage(self._for_task, want)
 
+    def overruns(self) -> tuple[Overrun, ...]:
+        """The caps of this run and of its tasks that were passed."""
+        found = [
+            Overrun(name, cap, amount)
+            for name, cap, amount in _caps_of(self._limits, self.spent)
+            if amount > cap
+        ]
+        for task, held in self._by_task.items():
+            for name, cap, amount in _caps_of(self._tasks[_whose_caps(task)], held):
+                if amount > cap:
+                    found.append(Overrun(name, cap, amount, task))
+        return tuple(found)
+
+    def new_overruns(self) -> tuple[Overrun, ...]:
+        """The same, of each cap once."""
+        found = tuple(each for each in self.overruns() if (each.task, each.limit) not in self._told)
+        self._told.update((each.task, each.limit) for each in found)
+        return found
+
     def apply(self, event: Event) -> None:
         """Apply an event of the run."""
         match event:
@@ -221,7 +259,7 @@ class Account:
             case AttemptFinished() | AttemptLost() | AttemptPreempted():
                 self._write_off(event.task, event.attempt)
                 if isinstance(event, AttemptFinished) and event.outcome.usage != NO_USAGE:
-                    self._move(NO_USAGE, _at_least_nothing(event.outcome.usage))
+                    self._move(NO_USAGE, _at_least_nothing(event.outcome.usage), event.task)
             case AttemptParked():
                 self._release(event.task, event.attempt)
             case BudgetChanged():

@@ -3,6 +3,8 @@
 The schedule holds no outputs, so it stays small. The process that leads the run keeps them here.
 """
 
+from datetime import datetime
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -52,6 +54,27 @@ class StepRecord(Struct, frozen=True, gc=False):
 
 #: name of the step for a model call of an LLM worker
 MODEL_CALL = "model"
+#: before the name of a tool: the name of the step for a call of it
+TOOL_CALL = "tool "
+
+
+class MadeCalls(Struct, frozen=True, gc=False):
+    """Equal tool calls with effects that were made in a run."""
+
+    times: int
+    last_at: datetime
+
+
+class EarlierCalls(Struct, frozen=True):
+    """The tool calls of a run so far, and the approvals of people. Grows with the run."""
+
+    #: by digest of the step, over all tasks: calls with effects
+    made: dict[str, MadeCalls] = {}
+    #: by question: who answered it
+    answered_by: dict[str, str] = {}
+
+
+NO_CALLS = EarlierCalls()
 
 
 class StepLog(Struct):
@@ -102,6 +125,7 @@ class RunResults:
         #: by task that is not done: its last worker and version
         self._workers: dict[str, str] = {}
         self.answers: dict[str, str] = {}
+        self.earlier = EarlierCalls()
         #: by task: its last nested run
         self.nested: dict[str, str] = {}
         #: notes from people, after the request
@@ -128,6 +152,7 @@ class RunResults:
                 self._end_step(event)
             case QuestionAnswered():
                 self.answers[event.question] = event.text
+                self.earlier.answered_by[event.question] = event.by
                 if event.task == PLAN and event.text.strip() != GIVE_UP:
                     self.notes.append(event.text)  # it adds to the request
             case RetryPlanned():
@@ -234,7 +259,17 @@ class RunResults:
         log = self.steps[event.task]
         begun = log.find(event.name, event.ordinal, event.key)
         if begun is not None:
+            if type(event.outcome) is Done and type(begun.outcome) is not Done:
+                self._note_call(begun, event.at)
             log.keep(replace(begun, outcome=event.outcome))
+
+    def _note_call(self, made: StepRecord, at: datetime) -> None:
+        """Remember that a tool call was made: whoever approves the same once more is to know it."""
+        if made.effect is Effect.PURE or not made.name.startswith(TOOL_CALL):
+            return
+        before = self.earlier.made.get(made.digest)
+        times = 1 if before is None else before.times + 1
+        self.earlier.made[made.digest] = MadeCalls(times, at)
 
     def _start_over(self, event: RetryPlanned) -> None:
         log = self.steps.get(event.task)

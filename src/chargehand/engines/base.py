@@ -7,7 +7,7 @@ what an attempt reports to the journal.
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
@@ -27,7 +27,7 @@ from chargehand.engines.brief import (
     SharedBoard,
 )
 from chargehand.engines.text_streams import TextStreams
-from chargehand.errors import WorkerError
+from chargehand.errors import NotAwaited, WorkerError
 from chargehand.facts.argument_checks import LONGEST, text, texts
 from chargehand.facts.events import (
     AttemptFinished,
@@ -154,8 +154,10 @@ async def outcome_of(call: Callable[[Job], Awaitable[Any]], job: Job) -> Ending:
     try:
         value = await call_uncopied(call, job)
     except asyncio.CancelledError:
+        _drop_pending(job)
         raise
     except BaseException as error:  # noqa: BLE001 - SystemExit and worse are failures of a worker too
+        _drop_pending(job)
         return _ending_raised(error)
     return _ending_returned(value, job)
 
@@ -196,9 +198,11 @@ def _concluded(function: Work, job: Job, brief: Brief) -> Ending | _ToAwait:
         if inspect.isawaitable(value):
             return _ToAwait(value)
     except asyncio.CancelledError:
+        _drop_pending(job)
         raise
     except BaseException as error:  # noqa: BLE001 - as above
         end_copy(home)
+        _drop_pending(job)
         return _ending_raised(error)
     return _ending_returned(value, job)
 
@@ -206,7 +210,7 @@ def _concluded(function: Work, job: Job, brief: Brief) -> Ending | _ToAwait:
 def _drop_late(call: "asyncio.Future[tuple[bool, Any]]") -> None:
     """A function returned when nobody heard it any more: Python would warn of a coroutine that is never awaited."""
     said = None if call.cancelled() else call.result()[1]
-    if type(said) is _ToAwait and inspect.iscoroutine(said.result):
+    if type(said) is _ToAwait and isinstance(said.result, Coroutine):
         said.result.close()
 
 
@@ -225,8 +229,25 @@ def _ending_raised(error: BaseException) -> Ending:
     return failed_by(error)
 
 
+def _drop_pending(job: Job) -> NotAwaited | None:
+    """Close the calls of its brief that its worker has not awaited."""
+    try:
+        return job.brief.drop_pending()
+    except Exception:  # noqa: BLE001 - its worker has changed its brief: `Job.sources` says so
+        return None
+
+
 def _ending_returned(value: Any, job: Job) -> Ending:
-    """What a worker means by its result."""
+    """What a worker means by its result. There is none if a step or a question was never awaited."""
+    unawaited = _drop_pending(job)
+    ending = _ending_meant(value, job)
+    is_told = isinstance(value, Failed)  # by the worker itself
+    if unawaited is not None and not is_told and isinstance(ending, Done | Failed):
+        return replace(failed_by(unawaited), usage=ending.usage)
+    return ending
+
+
+def _ending_meant(value: Any, job: Job) -> Ending:
     # With all that it has read, for those who share this result; how it ended otherwise, `end_of` marks.
     try:
         taint = job.sources()

@@ -17,12 +17,14 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions.board_rules import diff
 from chargehand.decisions.budget import Account
-from chargehand.decisions.run_results import StepLog, StepRecord
+from chargehand.decisions.run_results import NO_CALLS, StepLog, StepRecord
+from chargehand.engines.pending_call import PendingCalls, to_await
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (
     BlockChanged,
     ModelError,
     ModelUnreachable,
+    NotAwaited,
     StepMismatch,
     TooManyTurns,
     UsageError,
@@ -269,11 +271,13 @@ class Brief:
         "_inputs",
         "_log",
         "_loop",
+        "_pending",
         "_taint",
         "answerer",
         "attempt",
         "can_ask",
         "depth",
+        "earlier",
         "ends_at",
         "gives_up",
         "has_parked",
@@ -337,6 +341,7 @@ class Brief:
         self.can_ask = True
         #: answers what a person would be asked, as far as it can
         self.answerer: Answerer | None = None
+        self.earlier = NO_CALLS  #: what its run has done with tools, for who approves a call
         #: it is to make room for something more urgent before it begins another step
         self.is_preempted = False
         #: whether what it spends is limited, so that its calls must say what they may cost
@@ -348,8 +353,8 @@ class Brief:
         self._counts: dict[str, int] | None = None
         self._taint: tuple[str, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
-        #: the process of that loop
-        self._home = 0
+        self._home = 0  #: the process of that loop
+        self._pending: PendingCalls | None = None
 
     @property
     def log(self) -> StepLog | None:
@@ -408,6 +413,20 @@ class Brief:
         return self._board
 
     @property
+    def pending_calls(self) -> PendingCalls:
+        """The calls of this brief and its board that were not awaited yet."""
+        if self._pending is None:
+            self._pending = PendingCalls()
+            self._pending.is_plain = self._loop is not None
+        return self._pending
+
+    def drop_pending(self) -> NotAwaited | None:
+        """Close all calls that were never awaited; what to say of them, if there are any."""
+        pending = self._pending
+        left = () if pending is None else pending.drop()
+        return None if pending is None or not left else pending.refusal(*left)
+
+    @property
     def taint(self) -> tuple[str, ...]:
         """The untrusted sources that the output of this attempt will be marked with."""
         if not self.values:
@@ -435,6 +454,7 @@ class Brief:
         if self._log is not None:
             self._log.keep(record)
 
+    @to_await
     async def step(
         self,
         name: str,
@@ -464,6 +484,7 @@ class Brief:
         done = await self._durable(name, given, run, effect=Effect(effect), about=given)
         return done.value.read()
 
+    @to_await
     async def durable(
         self,
         name: str,
@@ -553,6 +574,7 @@ class Brief:
             raise WorkerError(known.outcome.message, kind=known.outcome.kind)
         return None
 
+    @to_await
     async def ask(
         self,
         text: str,

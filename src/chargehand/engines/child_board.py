@@ -7,6 +7,7 @@ import msgspec
 
 from chargehand.engines.brief import Brief, SharedBoard
 from chargehand.engines.child_protocol import BoardAct, BoardAnswer
+from chargehand.engines.pending_call import PendingCalls, board_to_await
 from chargehand.facts.board import Block, Hit, Label, Note, NoteFilters, NoteOptions, NoteOrder
 from chargehand.facts.value import Value
 
@@ -17,6 +18,7 @@ AskParent = Callable[[BoardAct, dict[str, Any]], Awaitable[BoardAnswer]]
 """Has the parent do something with the board; raises what the parent met."""
 
 
+@board_to_await
 class ChildBoard(SharedBoard):
     """The board of a run for a worker in a process of its own.
 
@@ -27,6 +29,10 @@ class ChildBoard(SharedBoard):
     def __init__(self, ask: AskParent, brief: Brief) -> None:
         self._ask = ask
         self._brief = brief
+
+    @property
+    def pending_calls(self) -> PendingCalls:
+        return self._brief.pending_calls
 
     async def post(self, content: object, **options: Unpack[NoteOptions]) -> Note:
         options["metadata"] = Value.of(options.get("metadata") or {}).read()

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct, field
 
 from chargehand.errors import UsageError
 from chargehand.evaluation.plan_scores import PlanTask
-from chargehand.facts.argument_checks import refuse_unknown
+from chargehand.facts.form_faults import faults_in, form_faults
 from chargehand.regular_file import read_regular_file
 from chargehand.toml_parser import toml_document
 from chargehand.usable_path import checked_path
@@ -162,9 +162,7 @@ def load_suite(path: str | Path) -> Suite:
     try:
         form = msgspec.convert(document, _SuiteFile)
     except msgspec.ValidationError as error:
-        if isinstance(gate := document.get("gate"), dict):
-            refuse_unknown(gate, get_args(Metric), f"{place}: [gate]")
-        raise UsageError(f"{place}: {error}") from None
+        raise faults_in(str(place), form_faults(document, _SuiteFile) or [str(error)]) from None
     except RecursionError:
         raise UsageError(
             f"{place} is nested too deep to be read; take brackets out of it"

@@ -170,9 +170,14 @@ def note_query(
     *,
     order: NoteOrder | str = NoteOrder.NEWEST,
     limit: int = 100,
+    also: Sequence[str] = (),
 ) -> NoteQuery:
-    """The query for these filters; `own` is the caller's name. Raises `UsageError` for invalid filters."""
-    refuse_unknown(filters, NoteFilters.__annotations__, "a query for notes")
+    """The query for these filters; `own` is the caller's name. Raises `UsageError` for invalid filters.
+
+    `also` are the other arguments of the caller's method, for the message about an unknown one.
+    """
+    known = [*NoteFilters.__annotations__, *also]
+    refuse_unknown(filters, known, "a query for notes")
     return NoteQuery(
         tags=texts(filters.get("tags") or (), "tags"),
         match=one_of(filters.get("match", Match.ANY), Match, "match"),

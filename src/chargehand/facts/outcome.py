@@ -15,6 +15,7 @@ from chargehand.errors import (
     JournalBusy,
     JournalFull,
     ModelError,
+    NotAwaited,
     NotJSON,
     ToolError,
     UsageError,
@@ -455,7 +456,7 @@ def _failed_by(error: BaseException, usage: Usage) -> Failed:
 
 def _is_final(error: BaseException) -> bool:
     """Whether another try is pointless although the error class alone would allow it."""
-    if isinstance(error, ModelError | WorkerError | NotJSON):
+    if isinstance(error, ModelError | WorkerError | NotJSON | NotAwaited):
         return bool(error.is_final)
     return status_of(error) == UNPAID
 

@@ -26,6 +26,7 @@ from chargehand.facts.argument_checks import (
     usually,
 )
 from chargehand.facts.failure_policy import OnFailure
+from chargehand.facts.form_faults import faults_in, form_faults, place_in_plan
 from chargehand.facts.json_schema import fault_of
 from chargehand.facts.jupyter_html_hook import notebook_html
 from chargehand.facts.limits import Limits, TaskLimits
@@ -310,7 +311,7 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Plan":
-        """Read a plan. Raises `UsageError` with the position of the first error."""
+        """Read a plan. Raises `UsageError` with all faults and their positions."""
         return _decoded(text, "this is not a plan")
 
     @staticmethod
@@ -689,8 +690,19 @@ def _decoded(text: str | bytes, fact: str) -> Plan:
         return _decoder.decode(text)
     except UsageError:
         raise
+    except msgspec.ValidationError as error:
+        raise faults_in(f"{fact}; it", _plan_faults(text) or [str(error)]) from error
     except (ValueError, OverflowError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise UsageError(f"{fact}: {error}") from error
+
+
+def _plan_faults(text: str | bytes) -> list[str]:
+    """All faults of a text that is no plan; none if it is not even JSON, which shows only behind the first fault."""
+    try:
+        document = msgspec.json.decode(text)
+    except (ValueError, OverflowError, RecursionError):
+        return []
+    return form_faults(document, Plan, place_in_plan)
 
 
 def each_words(task: Task) -> str:

@@ -94,6 +94,8 @@ class AttemptBridge:
         self._resources = resources
         self._ending: BaseException | None = None
         self._turns = 0
+        #: by question without what is told of earlier ones: how often a person approved this call
+        self._approved: dict[str, int] = {}
         #: whether the last failed call may have cost money; None: nobody knows
         self._is_paid: bool | None = None
 
@@ -218,7 +220,13 @@ class AttemptBridge:
     async def approve(self, tool: str, arguments: str) -> bool:
         """Ask a person whether a tool may be called with exactly these arguments."""
         question = f"May {self.brief.worker} call {tool}({arguments})?"
-        return await self.ask(question, (APPROVE, REJECT)) == APPROVE
+        # Counted here, and without a time: a replayed question must have the same words.
+        times = self._approved.get(question, 0)
+        again = "" if times == 1 else f" {times} times"
+        told = f" The same call was already approved{again} for this task." if times else ""
+        is_approved = await self.ask(f"{question}{told}", (APPROVE, REJECT)) == APPROVE
+        self._approved[question] = self._approved.get(question, 0) + is_approved
+        return is_approved
 
 
 class _QueuedModel(Generic[T]):

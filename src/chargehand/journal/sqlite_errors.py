@@ -66,6 +66,9 @@ def refusal(
             return errors.InternalError(f"the journal {path} met {type(error).__name__}: {error}")
 
 
+#: what every SQLite database begins with
+
+
 def file_refusal(error: OSError, path: Path) -> errors.JournalError:
     """The journal's error for one of the file system's."""
     if error.errno in NO_ROOM:
@@ -95,8 +98,8 @@ def damaged(path: Path | str, fact: str) -> errors.JournalDamaged:
 def not_a_journal(path: Path) -> errors.JournalError:
     """A file that SQLite does not know, and beside which nothing says that it ever did."""
     return errors.JournalError(
-        f"{path} is no journal of chargehand: it has no header of SQLite, and was left as it is; "
-        "choose another path, or restore a backup if this was a journal"
+        f"{path} is not a chargehand journal, nor any SQLite database, and was left as it is; give the path of a "
+        "journal, or of a file that does not exist yet; restore a backup if it was a journal"
     )
 
 

@@ -265,7 +265,7 @@ class JournalFile:
             return True
         if application != APPLICATION:
             raise JournalError(
-                f"{self.path} is an SQLite file but no journal of chargehand; choose another path"
+                f"{self.path} is an SQLite file but not a chargehand journal; choose another path"
             )
         version = connection.pragma("user_version")
         if version not in (FORMAT, SERVED_FORMAT):

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.errors import ModelRefused, UsageError
+from chargehand.facts.form_faults import faults_in, form_faults
 from chargehand.models.base import (
     Abilities,
     ModelReply,
@@ -157,7 +158,8 @@ def _read(path: Path) -> WrittenReplies:
     try:
         replies = msgspec.convert(document, WrittenReplies)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path} is not a file of replies: {error}; see the models page") from None
+        faults = form_faults(document, WrittenReplies) or [str(error)]
+        raise faults_in(f"{path} is not a file of replies; it", faults) from None
     except RecursionError:
         raise UsageError(f"{path} is nested too deep to be read; take brackets out of it") from None
     for number, each in enumerate(replies.reply, 1):

@@ -49,6 +49,9 @@ class ScriptedModel:
     raise, or a function from the request to any of these. A line inside `When` waits for a
     request that matches it. A request without a line is denied, so that it is not retried.
 
+    A process that resumes a run starts with the first line again. Lines inside `When`, and the
+    replies of `written:`, are found by the request, and so stay right.
+
         model = ScriptedModel([ToolCall("1", "add", '{"a": 1, "b": 2}'), "It is 3."])
     """
 

@@ -432,9 +432,16 @@ def summary(result: RunResult, next_command: str) -> list[str]:
         f"time      {shown_length(result.wall)}{waited}{faster}",
         f"tasks     {task_counts(result)}",
         f"waited on {one_line(' → '.join(each for each in path if not is_system_task(each)), 160) or '–'}",
-        f"spent     {counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}",
+        f"spent     {counted(usage.calls, 'call')}, {tokens:,} tokens, {money_words(usage.money)}"
+        f"{over_budget_words(result)}",
         f"next      {next_command}",
     ]
+
+
+def over_budget_words(result: RunResult) -> str:
+    """The caps that were passed; empty if none was."""
+    over = result.over_budget
+    return f"; over budget: {one_line('; '.join(over), 300)}" if over else ""
 
 
 def sureness(result: RunResult) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions import board_rules as decisions
 from chargehand.engines.brief import Brief, SharedBoard
+from chargehand.engines.pending_call import PendingCalls, board_to_await
 from chargehand.errors import BlockChanged, BlockDenied, InternalError, UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.board import (
@@ -120,7 +121,7 @@ class Board(SharedBoard):
 
         On the board of a run, the events of the run are included.
         """
-        query = note_query(filters, self.author, order=order, limit=limit)
+        query = note_query(filters, self.author, order=order, limit=limit, also=("order", "limit"))
 
         async def find(_: str) -> list[Note]:
             return await self.matching(query)
@@ -146,7 +147,7 @@ class Board(SharedBoard):
         """
         from chargehand.roles.semantic_search import index_of, way_of
 
-        query = note_query(filters, self.author, limit=limit)
+        query = note_query(filters, self.author, limit=limit, also=("limit", "by"))
         way = way_of(by)
 
         async def look(_: str) -> list[Hit]:
@@ -184,7 +185,7 @@ class Board(SharedBoard):
 
         On the board of a run, the events of the run are included.
         """
-        query = note_query(filters, self.author)
+        query = note_query(filters, self.author, also=("from_now",))
         signal = self._journal.boards.signal
         history, seq = RunHistory(self._journal, self._run), 0
         while True:
@@ -412,6 +413,7 @@ def _named(label: str) -> str:
     return given
 
 
+@board_to_await
 class BriefBoard(Board):
     """The board of a run in the hands of one attempt.
 
@@ -442,6 +444,10 @@ class BriefBoard(Board):
         #: what its steps are named by beside what they do. Steps inside of a step need one that is
         #: that step's own: when it is replayed they are not, and the next ones would be taken for them.
         self.scope = scope
+
+    @property
+    def pending_calls(self) -> PendingCalls:
+        return self.brief.pending_calls
 
     def named(self, name: str, role: str = "") -> "BriefBoard":
         """The long-lived board of this name, in the hands of the same attempt."""

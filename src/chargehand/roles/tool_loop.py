@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from chargehand.decisions.rule_answer import cut
+from chargehand.decisions.run_results import TOOL_CALL
 from chargehand.decisions.tool_policy import Grants, Knowledge, Ruling, Traits, Verdict, judge_call
 from chargehand.decisions.tool_rules import Rules
 from chargehand.engines.brief import Brief
@@ -312,7 +313,7 @@ class ToolLoop:
         self._history.append(call.name)
         identity = [call.name, _canonical_arguments(arguments)]
 
-        name = f"tool {call.name}"
+        name = f"{TOOL_CALL}{call.name}"
 
         async def run(key: str) -> Done:
             return self._failed_before(name, identity) or await self._call(tool, key, arguments)
@@ -455,7 +456,8 @@ class ToolLoop:
         question = Question(
             # All of the digest: of half of it, two calls with the same can be found by trying.
             id=self._brief.question_id(f"approve-{digest}{again}"),
-            text=f"May {self._worker.name} call {tool.name}? {_sentence(verdict.why)}",
+            text=f"May {self._worker.name} call {tool.name}? {_sentence(verdict.why)}"
+            f"{self._made_before(tool, arguments, digest)}",
             about="approval",
             choices=(APPROVE, REJECT),
             telling=APPROVE_WITH,
@@ -505,6 +507,26 @@ class ToolLoop:
             else "a person rejected this call"
         )
         return ToolError(f"{told}; find another way or say so", kind="denied")
+
+    def _made_before(self, tool: Tool, arguments: str, digest: str) -> str:
+        """Whether the same call was approved or made before in this run, by any of its workers."""
+        brief = self._brief
+        step = digest_of(canonical([f"{TOOL_CALL}{tool.name}", [tool.name, arguments]]))
+        made, answered_by = brief.earlier.made.get(step), brief.earlier.answered_by
+        approved = [
+            question
+            for question, answer in brief.answers.items()
+            if f":approve-{digest}" in question and answer == APPROVE
+        ]
+        by = [answered_by[each] for each in approved if each in answered_by]
+        if made is None and not approved:
+            return ""
+        approved_by = f"approved by {', '.join(dict.fromkeys(by))}" if by else ""
+        if made is None:
+            return f" The same call was already {approved_by or 'approved'} in this run."
+        at = f"{made.last_at:%Y-%m-%d %H:%M} UTC"
+        how = f"made at {at}" if made.times == 1 else f"made {made.times} times, last at {at}"
+        return f" The same call was already {approved_by and f'{approved_by} and '}{how}."
 
     def _unasked(self, tool: Tool, verdict: Verdict) -> ToolError:
         """A person would have to be asked, and nobody can be; the crew's author is told what to grant."""

@@ -149,6 +149,7 @@ class AttemptFactory:
         if told:
             brief.distrust(*told)
         brief.tries, brief.has_parked = node.tries, node.parks > 0
+        brief.earlier = results.earlier
         brief.is_capped = live_run.account is not None
         brief.can_ask = asking.can_ask
         brief.gives_up = asking.on_outage is OnQuestion.FAIL

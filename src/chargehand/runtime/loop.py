@@ -62,7 +62,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.limits import Limits, has_caps
 from chargehand.facts.on_question import WAITING, Asking, OnQuestion
-from chargehand.facts.outcome import NeedsInput, failed_by
+from chargehand.facts.outcome import NO_USAGE, NeedsInput, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.facts.scheduler_commands import PreemptAttempt, StartAttempt
 from chargehand.fork_guard import end_copy, refuse_copy
@@ -922,6 +922,9 @@ class Runtime:
             if type(event) is AttemptFinished:
                 if type(event.outcome) is NeedsInput:
                     self._mind_person(run, event, live_run)
+                if live_run.account is not None and event.outcome.usage != NO_USAGE:
+                    for over in live_run.account.new_overruns():
+                        log.warning("cap_passed run=%s; workers reported usage: %s", run, over)
             elif type(event) in NEEDS_PERSON:
                 self._mind_person(run, event, live_run)
             if self._notices is not None:

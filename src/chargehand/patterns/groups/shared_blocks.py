@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from chargehand.engines.pending_call import board_to_await
 from chargehand.errors import BlockChanged, BlockDenied, ToolError, UsageError
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.board import Block, Guard
@@ -113,6 +114,7 @@ class Blocks:
                 await board.guard(block.label, readers=guard.readers, writers=guard.writers)
 
 
+@board_to_await
 class GroupBoard(BriefBoard):
     """The board of a run for a member of a group; attached blocks are redirected to their own boards."""
 

@@ -142,7 +142,9 @@ class SharedMemoryPool:
         if filters.get("exclude_own") and not agent_id:
             raise UsageError("exclude_own=True needs agent_id: say whose own insights are left out")
         most = EVERYTHING if limit is None else limit
-        query = note_query(filters, checks.text(agent_id, "agent_id"), order=order, limit=most)
+        own = checks.text(agent_id, "agent_id")
+        also = ("agent_id", "order", "limit")
+        query = note_query(filters, own, order=order, limit=most, also=also)
         return [insight_of(note) for note in await self.board.matching(query)]
 
     @blocking
@@ -162,7 +164,9 @@ class SharedMemoryPool:
 
         Ends when no insight has come for `timeout`, or when the pool is closed; otherwise never.
         """
-        note_query(filters)  # raises for faulty filters now, not at the first insight
+        note_query(
+            filters, also=("from_now", "timeout")
+        )  # raises for faulty filters now, not at the first insight
         longest = checks.duration_or_none(timeout, "timeout")
         return self._follow(self.board.follow(from_now=from_now, **filters), longest)
 

@@ -212,9 +212,10 @@ class SupervisorAgent:
         question = None if node is None else node.question
         if question is None or question.id != question_id:
             raise await why_closed(self.pool.journal, question_id)
-        if not question.accepts(checks.text(text, "text")):
+        text = question.as_spelled(checks.text(text, "text"))
+        if (objection := question.objection(text)) is not None:
             raise UsageError(
-                f"{text!r} does not answer {question_id}; choose one of {question.offers}"
+                f"{text!r} does not answer {question_id}: it {objection}; choose one of {question.offers}"
             )
         answered = QuestionAnswered(
             question=question_id, task=task, text=text, by=self.agent_id, at=self.pool.clock.now()

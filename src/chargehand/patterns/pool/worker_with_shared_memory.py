@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions.rule_answer import cut
 from chargehand.engines.brief import Brief
+from chargehand.engines.pending_call import board_to_await
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.board import Note, NoteQuery, Segment
 from chargehand.facts.outcome import Done, Outcome
@@ -33,6 +34,7 @@ SCOPE = 12
 UNTHOUGHT = "no model was asked: the provider is mock"
 
 
+@board_to_await
 class PoolBoard(BriefBoard):
     """The shared memory of a pool, for one attempt. The notes on it are the insights of the pool.
 

@@ -98,8 +98,8 @@ async def _serve_streams(server: MCPServer[None]) -> None:
 async def serve_stdio(boss: Supervisor, *, approvals: bool = False) -> None:
     """Serve one client over stdin and stdout until it closes them. Unfinished runs can be resumed.
 
-    Meanwhile, all other output of this process goes to stderr. With `approvals`, the tool `answer` may also approve
-    tool calls on behalf of a person.
+    Meanwhile, all other output of this process goes to stderr. With `approvals`, the tool `answer` takes answers to all
+    questions: also approvals of tool calls and plans, and decisions about failed tasks, the budget and steps in doubt.
     """
     async with boss, McpTools(boss, approvals=approvals) as calls:
 

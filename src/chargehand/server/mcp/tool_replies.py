@@ -36,7 +36,7 @@ class QuestionReply(BaseModel):
 
     id: str = Field(description="`answer` takes it. It holds a digest of what is asked.")
     text: str
-    about: str = Field(description="plain, approval or in_doubt.")
+    about: str = Field(description="plain, approval, in_doubt, failure, budget or plan.")
     choices: list[str] = Field(description="Empty: any text will do.")
     default: str | None = None
     evidence: Any = Field(default=None, description="What is decided on, as data.")

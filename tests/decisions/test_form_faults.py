@@ -1,0 +1,74 @@
+"""All faults of a file are told at once, each with its place in words and what was probably meant."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+import chargehand as ch
+from chargehand.evaluation.suite_file import load_suite
+from chargehand.facts.form_faults import MOST, form_faults, place_in_plan
+
+
+def test_a_plan_tells_every_fault() -> None:
+    tasks = [
+        {"id": "a", "descripton": "Do the a", "wroker": "a"},
+        {"id": "b", "description": 7, "needs": ["a", {"tsk": "a"}, 3], "limits": {"calls": "x"}},
+    ]
+    with pytest.raises(ch.UsageError) as refused:
+        ch.Plan.from_json(json.dumps({"gaol": "g", "tasks": tasks}))
+    head, *lines = str(refused.value).split("\n  - ")
+    assert head == "this is not a plan; it has 7 faults:"
+    told = [line.partition("; the keys are")[0].partition(" the keys are")[0] for line in lines]
+    assert told == [
+        "task 1 ('a'), descripton: is not a known key; did you mean 'description'?",
+        "task 1 ('a'), wroker: is not a known key; did you mean 'worker'?",
+        "task 2 ('b'), description: must be str, not 7",
+        "task 2 ('b'), needs item 2 tsk: is not a known key; did you mean 'task'?",
+        "task 2 ('b'), needs item 3: must be str | object, not 3",
+        "task 2 ('b'), limits calls: must be int | null, not 'x'",
+        "the plan, gaol: is not a known key; did you mean 'goal'?",
+    ]
+
+
+def test_a_suite_tells_every_fault(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.toml"
+    suite.write_text(
+        '[suite]\nrepeat = 2\n[gate]\nrigth = { min = 1 }\n[[case]]\nid = "a"\nrequst = "x"\n'
+        "checks = { number = { valu = 3 } }\n"
+    )
+    with pytest.raises(ch.UsageError) as refused:
+        load_suite(suite)
+    told = str(refused.value)
+    assert "has 4 faults" in told
+    for words in (
+        "[suite], repeat: is not a known key; did you mean 'repeats'?",
+        "[[case]] 1 ('a'), requst: is not a known key; did you mean 'request'?",
+        "[[case]] 1 ('a'), checks number valu: is not a known key; did you mean 'value'?",
+        "[gate], rigth: is not a known key; did you mean 'right'?",
+    ):
+        assert words in told
+
+
+class Lamp(Struct, forbid_unknown_fields=True):
+    price: int
+    colours: list[str] = []
+
+    def __post_init__(self) -> None:
+        if self.price < 0:
+            raise ValueError("price must not be below 0")
+
+
+def test_what_a_form_checks_itself_is_told_at_its_place() -> None:
+    lamps = [{"price": 1}, {"price": -1}, {"price": "x", "colours": ["red", 2]}]
+    assert form_faults(lamps, list[Lamp], place_in_plan) == [
+        "the plan, item 2: price must not be below 0",
+        "the plan, item 3 price: must be int, not 'x'",
+        "the plan, item 3 colours item 2: must be str, not 2",
+    ]
+
+
+def test_of_very_many_faults_the_first_are_told() -> None:
+    told = form_faults([{}] * 10_000, list[Lamp], place_in_plan)
+    assert (len(told), told[-1]) == (MOST + 1, "and more")
