@@ -66,7 +66,6 @@ def refusal(
             return errors.InternalError(f"the journal {path} met {type(error).__name__}: {error}")
 
 
-#: what every SQLite database begins with
 
 
 def file_refusal(error: OSError, path: Path) -> errors.JournalError:
