@@ -20,8 +20,8 @@ from chargehand.facts import events
 from chargehand.facts.failure_policy import ABOUT_BUDGET, ABOUT_FAILURE
 from chargehand.facts.plan import is_vague
 from chargehand.models.base import Model
-from chargehand.presentation.question_words import ABOUT_APPROVAL
-from chargehand.roles.plan_review import ABOUT_PLAN
+from chargehand.presentation.questions_and_typed_answers import ABOUT_APPROVAL
+from chargehand.roles.plan_approval import ABOUT_PLAN
 from tests.test_architecture import ROWS
 from tests.watching import silent_waits, watched
 
@@ -376,10 +376,10 @@ def test_a_walk_that_is_not_the_measured_one_is_found(
 ) -> None:
     page = measure_walk.section(*walks)
     assert measure_walk.faults_in(page, *walks) == []
-    renamed = page.replace("`runtime/loop.py`", "`runtime/wheel.py`")
+    renamed = page.replace("`runtime/run_leader.py`", "`runtime/wheel.py`")
     assert measure_walk.faults_in(renamed, *walks) == [
         "run does not enter runtime/wheel.py",
-        "run enters runtime/loop.py, which is not listed",
+        "run enters runtime/run_leader.py, which is not listed",
     ]
 
 

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     # agents
     from chargehand.decisions.circuit_breaker import BreakerPolicy
     from chargehand.decisions.coordination.conflicts import Conflict
-    from chargehand.decisions.coordination.health import Health, Trouble
+    from chargehand.decisions.coordination.troubles import Health, Trouble
     from chargehand.decisions.coordination.progress_counts import Load, Progress
     from chargehand.decisions.rate_limiter import Rates
     from chargehand.decisions.quorum import quorum
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from chargehand.presentation.notebook import run_in_notebook
     from chargehand.roles.board import Board
     from chargehand.roles.coordinator import Coordinator
-    from chargehand.roles.worker_factory import Factory
+    from chargehand.roles.worker_per_task import Factory
     from chargehand.roles.vote_count import vote
     from chargehand.roles.llm_worker import Worker
     from chargehand.tools.base import Tool, ToolContext, tool
@@ -107,8 +107,8 @@ _LATER = {
     "ChildRule": "decisions.tool_rules",
     "Conflict": "decisions.coordination.conflicts",
     "Coordinator": "roles.coordinator",
-    "Factory": "roles.worker_factory",
-    "Health": "decisions.coordination.health",
+    "Factory": "roles.worker_per_task",
+    "Health": "decisions.coordination.troubles",
     "InitRule": "decisions.tool_rules",
     "Load": "decisions.coordination.progress_counts",
     "McpServer": "tools.mcp",
@@ -122,7 +122,7 @@ _LATER = {
     "TerminalRule": "decisions.tool_rules",
     "Tool": "tools.base",
     "ToolContext": "tools.base",
-    "Trouble": "decisions.coordination.health",
+    "Trouble": "decisions.coordination.troubles",
     "When": "models.scripted",
     "Worker": "roles.llm_worker",
     "mcp_server": "tools.mcp",

@@ -124,7 +124,7 @@ def _with_journal(kept_in: str, choice: Choice) -> Choice:
 def _crew_and_taken(choice: Choice, say: Say) -> tuple[Crew | Supervisor, frozenset[str]]:
     """The chosen crew, and which of the flags the function that made it has taken in."""
     from chargehand.crews.default_crew import default_crew
-    from chargehand.crews.python_crews import python_crew, without_name
+    from chargehand.crews.python_references import python_crew, without_name
     from chargehand.crews.toml_crews import toml_crew
 
     if not choice.crew:

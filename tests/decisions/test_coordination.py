@@ -16,10 +16,10 @@ from chargehand.decisions.coordination.conflicts import (
     conflicts_in,
     rule,
 )
-from chargehand.decisions.coordination.health import Health, Symptom, WorkerPulse
 from chargehand.decisions.coordination.observed_run import RunWatch
 from chargehand.decisions.coordination.progress_counts import Load, Progress
 from chargehand.decisions.coordination.trouble_search import HealthCheck
+from chargehand.decisions.coordination.troubles import Health, Symptom, WorkerPulse
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.quorum import quorum
 from chargehand.decisions.system_tasks import is_system_task

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import chargehand as ch
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.decisions.time_and_cost_report import (
     Report,
     is_idle_worth_telling,

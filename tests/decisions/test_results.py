@@ -2,7 +2,7 @@
 
 import pytest
 
-from chargehand.decisions.run_results import RunResults
+from chargehand.decisions.run_outputs_and_steps import RunResults
 from chargehand.facts.events import (
     AttemptFinished,
     AttemptLost,

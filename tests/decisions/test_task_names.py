@@ -3,7 +3,7 @@
 import pytest
 
 from chargehand.decisions import system_tasks
-from chargehand.decisions.display_names import asker_name, task_name, worker_name
+from chargehand.decisions.task_and_state_words import asker_name, task_name, worker_name
 
 
 @pytest.mark.parametrize(

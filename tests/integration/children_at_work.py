@@ -18,7 +18,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from chargehand import worker
-from chargehand.decisions.run_results import StepLog, StepRecord
+from chargehand.decisions.run_outputs_and_steps import StepLog, StepRecord
 from chargehand.engines.base import Ending, Job, Lost, outcome_of
 from chargehand.engines.brief import AttemptHost, Brief, Fenced
 from chargehand.engines.child_processes import Children, importable

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import chargehand as ch
 from chargehand.engines import local_engine as local
-from chargehand.runtime import loop as rounds
+from chargehand.runtime import run_leader as rounds
 
 local.RETRY_START = 0.05
 rounds.RETRY_WRITE = rounds.RETRY_WRITE / 20

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import chargehand as ch
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.run_results import StepLog, StepRecord
+from chargehand.decisions.run_outputs_and_steps import StepLog, StepRecord
 from chargehand.decisions.system_tasks import ANSWER, ANSWERER
 from chargehand.engines.brief import AttemptHost, Brief
 from chargehand.errors import ModelDenied, ModelUnreachable

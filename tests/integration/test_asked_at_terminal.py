@@ -19,7 +19,7 @@ from chargehand.errors import JournalBusy, UnknownRun
 from chargehand.facts.events import PersonAsked, QuestionAnswered
 from chargehand.facts.outcome import Question
 from chargehand.facts.value import Value
-from chargehand.presentation.question_words import (
+from chargehand.presentation.questions_and_typed_answers import (
     answer_in,
     evidence_lines,
     objection_to,

@@ -11,7 +11,7 @@ import pytest
 import chargehand as ch
 from chargehand.errors import UsageError
 from chargehand.presentation.progress_lines import ProgressLines
-from chargehand.presentation.question_words import question_lines
+from chargehand.presentation.questions_and_typed_answers import question_lines
 from chargehand.testing import FakeClock, run_virtual
 
 

@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 import chargehand as ch
 from chargehand.cli import main
 from chargehand.cli.find_run import FoundRun, standing_of
-from chargehand.cli.log_sentences import log_line, log_words
 from chargehand.cli.run_details import shown as shown_lines
+from chargehand.cli.warning_sentences import log_line, log_words
 from chargehand.errors import JournalBusy
 from chargehand.presentation.run_status import status_of
 from tests.guide.conftest import make_plan, make_task

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 import chargehand as ch
 from chargehand.cli import main
 from chargehand.cli.suggested_commands import WITH_JOURNAL, keep_journal, with_journal
-from chargehand.crews.python_crews import load
+from chargehand.crews.python_references import load
 from chargehand.facts.answer import Answer, Claim
 from chargehand.facts.outcome import ErrorClass, Failed
 from chargehand.presentation.display_text import doubt_lines

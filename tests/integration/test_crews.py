@@ -14,7 +14,7 @@ import chargehand as ch
 from chargehand.crews.crew import Crew
 from chargehand.crews.crew_schema import LimitsForm
 from chargehand.crews.default_crew import default_crew
-from chargehand.crews.python_crews import load, python_crew
+from chargehand.crews.python_references import load, python_crew
 from chargehand.crews.toml_crews import toml_crew
 from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.durations import length_of, shown_length

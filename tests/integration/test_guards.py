@@ -24,7 +24,7 @@ from chargehand.journal.leases import HeadRow
 from chargehand.journal.memory import MemoryJournal
 from chargehand.journal.sqlite import SqliteJournal
 from chargehand.journal.sqlite_reader import EventSource, EventWalk
-from chargehand.runtime import loop as rounds
+from chargehand.runtime import run_leader as rounds
 from chargehand.testing import START_AT, FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 from tests.integration.sqlite_at_hand import entries_of, meddle, notes

@@ -24,7 +24,7 @@ from langgraph.types import Command, interrupt
 
 import chargehand as ch
 from chargehand.errors import UsageError
-from chargehand.interop.agent_worker import AgentWorker
+from chargehand.interop.agent_worker_base import AgentWorker
 from chargehand.interop.langgraph import graph_worker
 from chargehand.interop.langgraph.worker import GraphWork
 from chargehand.testing import run_virtual

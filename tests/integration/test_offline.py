@@ -27,7 +27,7 @@ from chargehand.models.base import (
     user,
 )
 from chargehand.models.offline import OfflineModel, open_model
-from chargehand.models.offline.worker_choice import Team
+from chargehand.models.offline.steps_and_workers import Team
 from chargehand.models.open_model import open_model as open_any
 from chargehand.roles.data_fences import with_notes
 from chargehand.supervisor_factory import Choice, supervisor_for

@@ -7,8 +7,8 @@ import msgspec
 
 import chargehand as ch
 from chargehand.facts.value import Value
-from chargehand.presentation.question_words import evidence_lines
-from chargehand.roles.plan_review import PlanProposal
+from chargehand.presentation.questions_and_typed_answers import evidence_lines
+from chargehand.roles.plan_approval import PlanProposal
 from chargehand.testing import run_virtual
 
 TASK = {"id": "t1", "description": "Find the height of the tower", "worker": "finder", "needs": []}

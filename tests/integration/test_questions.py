@@ -14,7 +14,7 @@ import pytest
 import chargehand as ch
 from chargehand.models.base import ToolCall
 from chargehand.notify import Notice
-from chargehand.presentation.question_words import question_lines
+from chargehand.presentation.questions_and_typed_answers import question_lines
 from chargehand.testing import FakeClock, run_virtual
 from tests.guide.conftest import make_plan, make_task
 

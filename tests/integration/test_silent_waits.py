@@ -170,7 +170,7 @@ def is_said(wait: WaitReason, caplog: pytest.LogCaptureFixture) -> bool:
 async def test_j9_a_lease_that_is_not_renewed_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("chargehand.runtime.loop.SILENCE", 0.125)
+    monkeypatch.setattr("chargehand.runtime.run_leader.SILENCE", 0.125)
     boss = ch.Supervisor([broken])
     looks = iter([False] * 6)
     monkeypatch.setattr(boss.journal.leases, "is_valid", lambda: next(looks, True))

@@ -21,8 +21,8 @@ from chargehand.errors import JournalFull, UsageError
 from chargehand.server.http import logged_out_sessions
 from chargehand.server.http.access_tokens import SESSION, AccessTokens, Scope
 from chargehand.server.http.app import api_app
+from chargehand.server.http.authentication_guard import MOST_BODY, MOST_DEPTH, OPEN
 from chargehand.server.http.logged_out_sessions import MOST_OVER
-from chargehand.server.http.request_guard import MOST_BODY, MOST_DEPTH, OPEN
 from chargehand.server.http.web_server import WebOptions, WebServer
 from chargehand.server.listening_socket import listening
 from tests.server.conftest import CREW, Reply, Served, serving, task

@@ -13,9 +13,9 @@ import chargehand as ch
 from chargehand.errors import QuestionTaken
 from chargehand.journal.base import Mail
 from chargehand.server.http.access_tokens import Scope
+from chargehand.server.http.json_types import RunEntry
 from chargehand.server.http.question_routes import AnswerBody, answer_text
 from chargehand.server.http.run_directory import RunDirectory, RunStanding
-from chargehand.server.http.run_shapes import RunEntry
 from chargehand.testing import FakeClock, run_virtual
 from tests.server.conftest import CREW, Served, asker, serving, task
 

@@ -11,7 +11,7 @@ from chargehand.decisions.budget import OVER_BUDGET
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
 from chargehand.decisions.quorum import count
-from chargehand.decisions.run_results import StepRecord
+from chargehand.decisions.run_outputs_and_steps import StepRecord
 from chargehand.decisions.system_tasks import COLLECTOR, is_hedge
 from chargehand.facts.events import (
     Effect,

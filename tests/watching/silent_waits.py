@@ -137,7 +137,7 @@ def install(
     put(asyncio, "sleep", watched_sleep)
 
     def loaded(module: Any) -> None:
-        if module.__name__ == "chargehand.runtime.loop":
+        if module.__name__ == "chargehand.runtime.run_leader":
             begin = module.Runtime.__init__
 
             def watched_begin(self: Any, *args: Any) -> None:
@@ -156,4 +156,4 @@ def install(
     return loaded
 
 
-MODULES = ("chargehand.runtime.loop", "chargehand.models.provider_queue")
+MODULES = ("chargehand.runtime.run_leader", "chargehand.models.provider_queue")

@@ -145,7 +145,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         # Here: most commands log no warning.
-        from chargehand.cli.log_sentences import log_line, log_words
+        from chargehand.cli.warning_sentences import log_line, log_words
 
         _Warnings.last = log_words(record)
         say(log_line(record))

@@ -16,8 +16,12 @@ from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.outcome import Question
 from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
-from chargehand.presentation.question_words import answer_in, objection_to, question_lines
-from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH
+from chargehand.presentation.questions_and_typed_answers import (
+    answer_in,
+    objection_to,
+    question_lines,
+)
+from chargehand.roles.plan_approval import ABOUT_PLAN, APPROVE, APPROVE_WITH
 from chargehand.sync_async_bridge import in_thread
 
 #: typed as the whole line: answer in an editor, or let the supervisor's model answer

@@ -26,7 +26,7 @@ from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import load_value
 from chargehand.presentation.display_text import clean, doubt_lines, one_line, output_words
 from chargehand.presentation.progress_lines import LABEL, summary, sureness
-from chargehand.presentation.question_words import question_lines
+from chargehand.presentation.questions_and_typed_answers import question_lines
 from chargehand.presentation.run_status import nested_in
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor

@@ -18,8 +18,8 @@ from chargehand.cli.ask_person import drop_lines
 from chargehand.cli.colours import Colours
 from chargehand.cli.suggested_commands import with_journal
 from chargehand.cli.terminal_region import TerminalRegion
-from chargehand.decisions.display_names import counted
 from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.decisions.task_graph import TaskState
 from chargehand.facts import events
 from chargehand.facts.durations import shown_length
@@ -39,9 +39,9 @@ from chargehand.presentation.live_frame import (
 from chargehand.presentation.live_state import LiveState
 from chargehand.presentation.nested_paths import NestedPath
 from chargehand.presentation.progress_lines import ProgressLines, in_part_words
-from chargehand.presentation.question_words import evidence_lines
+from chargehand.presentation.questions_and_typed_answers import evidence_lines
 from chargehand.result import RunResult
-from chargehand.roles.plan_review import ABOUT_PLAN
+from chargehand.roles.plan_approval import ABOUT_PLAN
 from chargehand.terminal_detection import is_terminal
 
 #: seconds between two repaints: at least, and while nothing happens (the clocks still advance)

@@ -14,7 +14,7 @@ from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import PathsCommand, boss_for, choice_of, crew_options, worker_option
 from chargehand.cli.request_and_plan_input import given_plan, given_request
 from chargehand.crews.crew import Crew
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan
 from chargehand.presentation.display_text import clean, outline

@@ -9,7 +9,7 @@ import click
 
 from chargehand.cli import output
 from chargehand.cli.options import WholeNumber, journal_option, json_option, length, size
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.errors import UsageError
 from chargehand.facts.durations import shown_length
 from chargehand.facts.retention import Retention

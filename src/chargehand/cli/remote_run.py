@@ -20,8 +20,8 @@ from chargehand.facts.plan import Plan
 from chargehand.facts.value import Value
 from chargehand.presentation.display_text import clean
 from chargehand.presentation.progress_lines import ProgressLines
-from chargehand.presentation.question_words import answer_in, question_lines
-from chargehand.roles.plan_review import ABOUT_PLAN
+from chargehand.presentation.questions_and_typed_answers import answer_in, question_lines
+from chargehand.roles.plan_approval import ABOUT_PLAN
 
 #: options about the crew, the journal or the process: the server has its own
 _OF_SERVER = (

@@ -13,7 +13,7 @@ from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import Question
 from chargehand.journal.base import Head
-from chargehand.presentation.question_words import answer_in
+from chargehand.presentation.questions_and_typed_answers import answer_in
 from chargehand.presentation.run_status import answered_words, process_words
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.crew_offers import Server, servers_of

@@ -10,10 +10,10 @@ from msgspec.structs import asdict, replace
 from chargehand.cli.find_run import FoundRun
 from chargehand.cli.options import again, resume_words, with_resume_words
 from chargehand.cli.suggested_commands import with_journal
-from chargehand.decisions.display_names import counted, state_words
 from chargehand.decisions.group_conversation import SpokenTurn
 from chargehand.decisions.rule_answer import IN_PART
 from chargehand.decisions.schedule import RunState
+from chargehand.decisions.task_and_state_words import counted, state_words
 from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.trace import Trace
 from chargehand.errors import UnknownQuestion, UsageError
@@ -43,7 +43,7 @@ from chargehand.presentation.progress_lines import (
     told_states,
     waited_words,
 )
-from chargehand.presentation.question_words import question_lines
+from chargehand.presentation.questions_and_typed_answers import question_lines
 from chargehand.presentation.run_status import (
     INTERRUPTED,
     answered_words,

@@ -15,7 +15,6 @@ from chargehand.cli import output
 from chargehand.cli.event_display import WatchOptions
 from chargehand.cli.find_run import find_run
 from chargehand.cli.followed_run import follow, untaken_words
-from chargehand.cli.http_api_options import web_options, web_options_of
 from chargehand.cli.options import (
     PathsCommand,
     again,
@@ -29,6 +28,7 @@ from chargehand.cli.options import (
 from chargehand.cli.prune import retention_of, retention_options
 from chargehand.cli.request_and_plan_input import given_plan, given_request, refuse_other_crew
 from chargehand.cli.run import display_option, is_live_wanted, request_options, run_terms
+from chargehand.cli.serve_http_options import web_options, web_options_of
 from chargehand.facts.events import Event, RunFinished, RunLed
 from chargehand.facts.retention import Retention
 from chargehand.interrupt_signals import counting_signals

@@ -17,9 +17,9 @@ from chargehand.cli.given_path import GivenPath
 from chargehand.cli.options import WholeNumber, journal_option, json_option
 from chargehand.cli.request_and_plan_input import given_plan
 from chargehand.cli.text_charts import bars, gantt
-from chargehand.decisions.display_names import counted
 from chargehand.decisions.plan_forecast import GUESS, Forecast, Outlook, Range, forecast, places_for
 from chargehand.decisions.plan_simulation import GUESSED_ITEMS
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.decisions.trace import trace_of
 from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts.durations import shown_length

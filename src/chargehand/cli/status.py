@@ -20,9 +20,9 @@ from chargehand.cli.options import (
     resume_words,
     with_resume_words,
 )
-from chargehand.decisions.coordination.health import RECENT, Symptom, Trouble
-from chargehand.decisions.display_names import asker_name, task_name
+from chargehand.decisions.coordination.troubles import RECENT, Symptom, Trouble
 from chargehand.decisions.schedule import RunState
+from chargehand.decisions.task_and_state_words import asker_name, task_name
 from chargehand.decisions.wait_reasons import Cause, WaitReason, way_out
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus

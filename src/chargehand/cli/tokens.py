@@ -3,8 +3,8 @@
 import click
 
 from chargehand.cli import output
-from chargehand.cli.http_api_options import token_file_option
 from chargehand.cli.options import journal_option, json_option
+from chargehand.cli.serve_http_options import token_file_option
 from chargehand.server.http.access_tokens import AccessTokens, Scope
 from chargehand.supervisor_factory import token_file_beside
 from chargehand.usable_path import checked_path

@@ -19,7 +19,7 @@ from chargehand.crews.crew_schema import (
     WorkerForm,
     read_form,
 )
-from chargehand.crews.python_crews import load
+from chargehand.crews.python_references import load
 from chargehand.crews.toolsets import Toolsets, from_environment
 from chargehand.decisions.elastic_capacity import Elastic
 from chargehand.decisions.rate_limiter import Rates

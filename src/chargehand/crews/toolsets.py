@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chargehand.crews.crew_schema import ServerForm, ToolsetForm
 from chargehand.crews.default_files_folder import working_folder
-from chargehand.crews.python_crews import load
+from chargehand.crews.python_references import load
 from chargehand.errors import ToolError, UsageError
 from chargehand.facts.durations import length_of
 from chargehand.tools.base import Tool

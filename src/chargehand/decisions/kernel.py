@@ -15,7 +15,7 @@ from chargehand.decisions.budget import Account
 from chargehand.decisions.circuit_breaker import OF_WORKERS, counts_against_worker
 from chargehand.decisions.dispatch import Dispatch
 from chargehand.decisions.live_run import LiveRun, Timers, mistake_in
-from chargehand.decisions.run_results import RunResults
+from chargehand.decisions.run_outputs_and_steps import RunResults
 from chargehand.decisions.schedule import USUAL_RETRY
 from chargehand.decisions.system_tasks import is_system_task
 from chargehand.errors import InternalError

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from chargehand.decisions.budget import Account
-from chargehand.decisions.run_results import RunResults
+from chargehand.decisions.run_outputs_and_steps import RunResults
 from chargehand.decisions.schedule import Schedule
 from chargehand.decisions.worker_breakers import BREAKER_EVENTS, WorkerBreakers
 from chargehand.errors import InternalError

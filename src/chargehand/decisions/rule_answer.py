@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from chargehand.decisions.deadlines import OUT_OF_TIME
-from chargehand.decisions.display_names import state_words
 from chargehand.decisions.group_conversation import EVERYONE, SpokenTurn
 from chargehand.decisions.quorum import plain
 from chargehand.decisions.system_tasks import (
@@ -18,6 +17,7 @@ from chargehand.decisions.system_tasks import (
     is_system_task,
     last_in,
 )
+from chargehand.decisions.task_and_state_words import state_words
 from chargehand.decisions.task_graph import TaskNode, TaskState, items_of, shown_state
 from chargehand.facts.answer import Answer, Candidate, Claim, Contradiction, Gap
 from chargehand.facts.plan import Strategy

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from chargehand.decisions.budget import NESTED
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.run_results import Takeover
+from chargehand.decisions.run_outputs_and_steps import Takeover
 from chargehand.decisions.system_tasks import is_of_plan, is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.errors import Fault, PlanRefused, UsageError

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.display_names import SUPERVISOR, counted, task_name, worker_name
 from chargehand.decisions.speedup import kept_steps, kept_time
 from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.task_and_state_words import SUPERVISOR, counted, task_name, worker_name
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, NestingLevel, StepKind, StepSpan
 from chargehand.facts.outcome import NO_USAGE, Usage

@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.decisions.dispatch import TO_JOIN, TO_TAKE, Dispatch
-from chargehand.decisions.display_names import state_words
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.system_tasks import ITEMS, is_system_task
+from chargehand.decisions.task_and_state_words import state_words
 from chargehand.decisions.task_graph import TaskNode, TaskState, items_of
 from chargehand.facts.events import Approach
 from chargehand.facts.plan import Task

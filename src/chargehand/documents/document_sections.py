@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.documents import block_argument_checks as arguments
 from chargehand.documents.charts import NOT_FOUND, bar_chart_svg, line_chart_svg
 from chargehand.documents.figure_check import Figure, FigureCheck, shown_value

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.documents.cited_passages import Passage, passages_of
 from chargehand.documents.numbers_in_text import (
     CURRENCIES,

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.clock import Clock
-from chargehand.decisions.run_results import StepRecord
+from chargehand.decisions.run_outputs_and_steps import StepRecord
 from chargehand.engines.brief import (
     AskedPerson,
     AttemptHost,

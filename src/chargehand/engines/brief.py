@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from chargehand.clock import Clock
 from chargehand.decisions.board_rules import diff
 from chargehand.decisions.budget import Account
-from chargehand.decisions.run_results import NO_CALLS, StepLog, StepRecord
+from chargehand.decisions.run_outputs_and_steps import NO_CALLS, StepLog, StepRecord
 from chargehand.engines.pending_call import PendingCalls, to_await
 from chargehand.engines.text_streams import TextStreams
 from chargehand.errors import (

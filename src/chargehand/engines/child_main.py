@@ -24,7 +24,7 @@ from typing import Any, TextIO, assert_never
 from msgspec.structs import replace
 
 from chargehand import errors
-from chargehand.decisions.run_results import StepRecord
+from chargehand.decisions.run_outputs_and_steps import StepRecord
 from chargehand.engines.base import Ending, Job, Lost, Parking, outcome_of
 from chargehand.engines.brief import AttemptHost, Brief, Fenced, SharedBoard
 from chargehand.engines.child_board import ChildBoard

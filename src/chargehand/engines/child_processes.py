@@ -15,7 +15,7 @@ from typing import Any, assert_never, cast
 import msgspec
 
 from chargehand import subreaper
-from chargehand.decisions.run_results import StepRecord
+from chargehand.decisions.run_outputs_and_steps import StepRecord
 from chargehand.engines.base import Job, Lost
 from chargehand.engines.brief import Brief, Fenced
 from chargehand.engines.child_protocol import (

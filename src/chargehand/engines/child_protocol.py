@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from chargehand.decisions.run_results import StepLog, StepRecord
+from chargehand.decisions.run_outputs_and_steps import StepLog, StepRecord
 from chargehand.errors import InternalError, NotJSON, UsageError
 from chargehand.facts.outcome import Done, Failed, Outcome
 from chargehand.facts.plan import Task

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from chargehand.crews.crew import Crew
 from chargehand.crews.default_crew import default_crew
-from chargehand.crews.python_crews import load, python_crew
+from chargehand.crews.python_references import load, python_crew
 from chargehand.crews.toml_crews import toml_crew
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import StepKind

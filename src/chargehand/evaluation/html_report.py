@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.evaluation.figures import METRICS, TITLES, Result
 from chargehand.evaluation.intervals import Interval
 from chargehand.evaluation.suite_file import Metric

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 from pydantic import TypeAdapter
 
-from chargehand.decisions.run_results import MODEL_CALL
+from chargehand.decisions.run_outputs_and_steps import MODEL_CALL
 from chargehand.engines.brief import Brief
 from chargehand.errors import (
     ModelBusy,

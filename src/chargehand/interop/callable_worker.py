@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError, WorkerError
-from chargehand.interop.agent_worker import AgentOptions
+from chargehand.interop.agent_worker_base import AgentOptions
 from chargehand.roles.function_worker import FunctionWorker, Work
 from chargehand.supervisor.nested_requests import words_from
 

@@ -86,7 +86,7 @@ def open_to_check(where: "str | os.PathLike[str]") -> OpenedForCheck:
         return OpenedForCheck(
             _open_postgres(path, "strict", LEASE, PATIENCE, "", makes_tables=False)
         )
-    from chargehand.journal.sqlite_read_only import SqliteCheck
+    from chargehand.journal.sqlite_verification import SqliteCheck
 
     journal = SqliteCheck(Path(path.removeprefix("sqlite:")))
     return OpenedForCheck(journal, tuple(map(str, journal.faults)))

@@ -66,8 +66,6 @@ def refusal(
             return errors.InternalError(f"the journal {path} met {type(error).__name__}: {error}")
 
 
-
-
 def file_refusal(error: OSError, path: Path) -> errors.JournalError:
     """The journal's error for one of the file system's."""
     if error.errno in NO_ROOM:

@@ -9,7 +9,11 @@ from typing import Any
 from chargehand.facts.outcome import Question
 from chargehand.journal.postgres_address import is_dsn, place_of
 from chargehand.presentation.display_text import clean
-from chargehand.presentation.question_words import answer_in, objection_to, question_lines
+from chargehand.presentation.questions_and_typed_answers import (
+    answer_in,
+    objection_to,
+    question_lines,
+)
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 from chargehand.terminal_detection import is_interactive

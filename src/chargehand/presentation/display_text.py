@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from chargehand.decisions.display_names import counted, state_words, task_name
+from chargehand.decisions.task_and_state_words import counted, state_words, task_name
 from chargehand.facts.answer import Answer
 from chargehand.facts.plan import Plan, Task, each_words
 

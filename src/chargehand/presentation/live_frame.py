@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from chargehand.decisions.display_names import (
+from chargehand.decisions.task_and_state_words import (
     SUPERVISOR,
     THE_RUN,
     asker_name,
@@ -21,14 +21,14 @@ from chargehand.facts.outcome import Question
 from chargehand.presentation.display_text import cell_width, clean, cut_to, money_words, one_line
 from chargehand.presentation.live_state import LiveState, LiveTask
 from chargehand.presentation.nested_paths import NestedPath
-from chargehand.presentation.question_words import (
+from chargehand.presentation.questions_and_typed_answers import (
     ABOUT_APPROVAL,
     asked_text,
     choice_lines,
     evidence_lines,
 )
 from chargehand.presentation.word_wrap import rows_of
-from chargehand.roles.plan_review import ABOUT_PLAN
+from chargehand.roles.plan_approval import ABOUT_PLAN
 
 #: with fewer rows, the plan is shown only on request
 ROWS_FOR_PLAN = 28

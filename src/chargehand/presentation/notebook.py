@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Unpack
 
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.trace import Trace
 from chargehand.errors import UsageError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.errors import UsageError
 from chargehand.facts.plan import Plan, Task, each_words
 from chargehand.presentation.display_text import one_line

@@ -6,15 +6,15 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
-from chargehand.decisions.display_names import (
+from chargehand.decisions.rule_answer import IN_PART
+from chargehand.decisions.system_tasks import is_system_task
+from chargehand.decisions.task_and_state_words import (
     asker_name,
     counted,
     state_words,
     system_task_words,
     task_name,
 )
-from chargehand.decisions.rule_answer import IN_PART
-from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
 from chargehand.decisions.time_and_cost_report import LEAST_SPEEDUP, is_idle_worth_telling
 from chargehand.decisions.worker_breakers import WorkerBreakers

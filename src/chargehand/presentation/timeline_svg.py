@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, StepKind
 from chargehand.presentation.display_text import one_line

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from chargehand.decisions.display_names import SUPERVISOR, asker_name, counted, task_name
 from chargehand.decisions.measured_critical_path import served_by
 from chargehand.decisions.system_tasks import ITEMS, PLAN, is_system_task
+from chargehand.decisions.task_and_state_words import SUPERVISOR, asker_name, counted, task_name
 from chargehand.decisions.trace import Trace
 from chargehand.decisions.trace_types import AttemptSpan, StepKind, StepSpan
 from chargehand.facts.durations import shown_length

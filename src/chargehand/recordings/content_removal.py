@@ -10,7 +10,7 @@ import msgspec
 
 from chargehand.decisions.budget import NESTED, OVER_BUDGET
 from chargehand.decisions.deadlines import CANCELLED, OUT_OF_TIME
-from chargehand.decisions.run_results import MODEL_CALL
+from chargehand.decisions.run_outputs_and_steps import MODEL_CALL
 from chargehand.decisions.schedule import SILENT
 from chargehand.facts.events import Event, decode, encode
 from chargehand.facts.failure_policy import (

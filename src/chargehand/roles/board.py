@@ -42,7 +42,7 @@ from chargehand.facts.events import Effect
 from chargehand.facts.outcome import Done
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Journal, Key, load_value, store_value
-from chargehand.roles.history_notes import RunHistory
+from chargehand.roles.run_history_reader import RunHistory
 from chargehand.sync_async_bridge import in_thread
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from chargehand import errors
 from chargehand.clock import Clock, SystemClock
 from chargehand.decisions.coordination.board_conflicts import BoardWatch
 from chargehand.decisions.coordination.conflicts import Conflict, conflicts_in
-from chargehand.decisions.coordination.health import Health, Symptom, Trouble, WorkerPulse
 from chargehand.decisions.coordination.observed_run import RunWatch
 from chargehand.decisions.coordination.progress_counts import Progress
 from chargehand.decisions.coordination.trouble_search import HealthCheck
+from chargehand.decisions.coordination.troubles import Health, Symptom, Trouble, WorkerPulse
 from chargehand.decisions.system_tasks import ANSWER
 from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import Duration

@@ -19,7 +19,7 @@ from chargehand.roles.durable_model_calls import ModelCaller, ask_until
 from chargehand.roles.for_each import unlistable_files
 from chargehand.roles.json_reply_check import objection_to, one_of, record
 from chargehand.roles.roster import Roster
-from chargehand.roles.worker_factory import Factory
+from chargehand.roles.worker_per_task import Factory
 
 log = logging.getLogger("chargehand")
 

@@ -23,6 +23,7 @@ from chargehand.roles.crew_data_catalog import (
 )
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.durable_model_calls import DurableModelCaller, ModelCaller
+from chargehand.roles.plan_approval import reviewed_plan
 from chargehand.roles.plan_drafts import (
     NO_MORE,
     Bounds,
@@ -32,7 +33,6 @@ from chargehand.roles.plan_drafts import (
     plan_schema,
     refuse_unserved,
 )
-from chargehand.roles.plan_review import reviewed_plan
 from chargehand.roles.prompts import prompt
 from chargehand.roles.replanner import replan
 from chargehand.roles.request_router import route

@@ -17,7 +17,7 @@ from chargehand.roles.crew_data_catalog import blocks_of, reach_of, remembered_m
 from chargehand.roles.data_fences import asked, request_again, with_notes
 from chargehand.roles.durable_model_calls import DurableModelCaller
 from chargehand.roles.json_reply_check import one_of, record
-from chargehand.roles.plan_review import reviewed_change
+from chargehand.roles.plan_approval import reviewed_change
 from chargehand.roles.prompts import prompt
 from chargehand.roles.run_so_far import RunSummary, Seen, situation_of
 from chargehand.roles.shared_resources import Resources

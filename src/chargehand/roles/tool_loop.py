@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from chargehand.decisions.rule_answer import cut
-from chargehand.decisions.run_results import TOOL_CALL
+from chargehand.decisions.run_outputs_and_steps import TOOL_CALL
 from chargehand.decisions.tool_policy import Grants, Knowledge, Ruling, Traits, Verdict, judge_call
 from chargehand.decisions.tool_rules import Rules
 from chargehand.engines.brief import Brief

@@ -51,7 +51,7 @@ from chargehand.interrupt_signals import counting_signals
 from chargehand.journal.base import Journal, Mail, Process, submission_key
 from chargehand.past_runs import JournalHandle, fold
 from chargehand.result import RunResult, Standing
-from chargehand.roles.plan_review import ABOUT_PLAN
+from chargehand.roles.plan_approval import ABOUT_PLAN
 from chargehand.roles.roster import Roster
 from chargehand.runtime import Leading, Runtime
 from chargehand.runtime.command_inbox import (

@@ -20,7 +20,7 @@ from chargehand.facts.events import RunLed, RunReleased, RunRequested
 from chargehand.facts.on_question import WAITING
 from chargehand.journal.base import Journal
 from chargehand.runtime import Runtime
-from chargehand.runtime.loop import MOST_DEATHS
+from chargehand.runtime.run_leader import MOST_DEATHS
 from chargehand.supervisor.run_start import RunStart
 
 #: seconds between two looks for runs that nobody leads any more

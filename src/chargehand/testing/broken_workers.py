@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from chargehand.decisions.run_results import StepRecord
+from chargehand.decisions.run_outputs_and_steps import StepRecord
 from chargehand.engines.base import Lost
 from chargehand.engines.brief import (
     AttemptHost,

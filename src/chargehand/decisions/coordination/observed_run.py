@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chargehand.decisions.coordination.health import WorkerPulse
 from chargehand.decisions.coordination.progress_counts import Load, Progress, progress_of
+from chargehand.decisions.coordination.troubles import WorkerPulse
 from chargehand.decisions.live_run import LiveRun
-from chargehand.decisions.run_results import RunResults
+from chargehand.decisions.run_outputs_and_steps import RunResults
 from chargehand.decisions.system_tasks import ANSWER, hedged, is_hedge, is_system_task
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts import events

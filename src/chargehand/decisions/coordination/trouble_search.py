@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from chargehand.decisions.coordination.health import Symptom, Trouble, patience_with
 from chargehand.decisions.coordination.observed_run import Hold, RunWatch
+from chargehand.decisions.coordination.troubles import Symptom, Trouble, patience_with
 from chargehand.decisions.task_graph import TaskNode, TaskState
 from chargehand.facts.failure_policy import ABOUT_FAILURE
 from chargehand.facts.outcome import Question

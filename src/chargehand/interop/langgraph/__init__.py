@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from chargehand.engines.brief import Brief
 from chargehand.facts.plan import Plan
-from chargehand.interop.agent_worker import AgentOptions, AgentWorker, needing
+from chargehand.interop.agent_worker_base import AgentOptions, AgentWorker, needing
 from chargehand.result import RunResult
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.requests import RunOptions

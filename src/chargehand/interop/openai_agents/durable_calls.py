@@ -34,7 +34,7 @@ from pydantic_core import to_jsonable_python
 
 from chargehand.facts.outcome import Done, Usage
 from chargehand.facts.value import Value, canonical
-from chargehand.interop.agent_worker import ToolEffects
+from chargehand.interop.agent_worker_base import ToolEffects
 from chargehand.interop.attempt_bridge import MOST_OUT, AttemptBridge, ExternalCall, account_at
 from chargehand.models.call_ban import refuse_if_forbidden
 from chargehand.models.connection_settings import is_loopback

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts.outcome import Outcome
-from chargehand.interop.agent_worker import (
+from chargehand.interop.agent_worker_base import (
     AgentOptions,
     AgentWorker,
     Effects,

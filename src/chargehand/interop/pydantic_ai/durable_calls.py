@@ -40,7 +40,7 @@ from pydantic_core import to_jsonable_python
 
 from chargehand.facts.outcome import Done, ErrorClass, Outcome, Usage
 from chargehand.facts.value import Value, canonical
-from chargehand.interop.agent_worker import ToolEffects
+from chargehand.interop.agent_worker_base import ToolEffects
 from chargehand.interop.attempt_bridge import (
     MOST_OUT,
     AttemptBridge,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from chargehand.models.offline.conversation import parts_of
-from chargehand.models.offline.worker_choice import FINDING, bare
+from chargehand.models.offline.steps_and_workers import FINDING, bare
 
 #: how a worker that goes by these rules begins what does not surely answer its task
 PASSAGES = "Passages that may help, no answer:"

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from chargehand.models.base import File, ModelRequest, Role, ToolCall, ToolOutput
+from chargehand.models.offline.steps_and_workers import bare, refers_back
 from chargehand.models.offline.words import roots
-from chargehand.models.offline.worker_choice import bare, refers_back
 
 #: as a worker is handed the item of a task with `for_each`
 ITEM = "the one item to do this for"

@@ -20,7 +20,7 @@ from chargehand.models.base import (
 from chargehand.models.offline.composition import DISPUTE, PASSAGES, composed, results_in
 from chargehand.models.offline.conversation import Conversation, Found, asked_in, read
 from chargehand.models.offline.next_calls import next_calls, told_by_tables, told_by_tools, unread
-from chargehand.models.offline.planner import chosen, is_plan, management_calls, planned
+from chargehand.models.offline.plans_and_choices import chosen, is_plan, management_calls, planned
 from chargehand.models.offline.sentence_answers import answer
 
 

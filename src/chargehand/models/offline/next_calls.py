@@ -16,11 +16,11 @@ from chargehand.models.offline.conversation import (
     tables_in,
 )
 from chargehand.models.offline.sentence_answers import answer, content
+from chargehand.models.offline.steps_and_workers import PAPERS
 from chargehand.models.offline.table_question import TableQuestion
 from chargehand.models.offline.tables import TABLES, Query, profile_sql, sheet_of
 from chargehand.models.offline.tool_choice import SUM, Proposal, Router, described, proposal_for
 from chargehand.models.offline.words import COUNTING, LIGHT, root, roots, word_set, words
-from chargehand.models.offline.worker_choice import PAPERS
 
 #: of tool calls for one question, however little came of them
 ROUNDS = 3

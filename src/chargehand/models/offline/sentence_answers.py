@@ -11,9 +11,9 @@ from math import sqrt
 from chargehand.models.offline.clauses import sentences
 from chargehand.models.offline.conversation import Excerpt, Found
 from chargehand.models.offline.periods import MONTHS
+from chargehand.models.offline.steps_and_workers import FINDING, PAPERS
 from chargehand.models.offline.tables import TABLES
 from chargehand.models.offline.words import CLOSED, COUNTS, LIGHT, root, roots, word_set, words
-from chargehand.models.offline.worker_choice import FINDING, PAPERS
 
 #: lines of an answer
 MOST = 3

@@ -36,7 +36,7 @@ from chargehand.patterns.pool.leaderless_run import REQUEST, Decision, DecisionT
 from chargehand.patterns.pool.request_store import PoolRequests
 from chargehand.roles.board import Board
 from chargehand.roles.data_fences import words_of
-from chargehand.roles.history_notes import ALL_RUNS
+from chargehand.roles.run_history_reader import ALL_RUNS
 from chargehand.supervisor import Supervisor
 from chargehand.sync_async_bridge import blocking
 from chargehand.sync_async_bridge import wait_in_background as wait

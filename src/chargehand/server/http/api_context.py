@@ -11,9 +11,9 @@ from starlette.requests import Request
 
 from chargehand.errors import UnknownRun
 from chargehand.server.http.access_tokens import OWNER, AccessTokens, Grant, Scope
+from chargehand.server.http.authentication_guard import GuardRules
 from chargehand.server.http.error_bodies import Refusal
 from chargehand.server.http.event_stream import EventStreams
-from chargehand.server.http.request_guard import GuardRules
 from chargehand.server.http.run_directory import RunDirectory
 from chargehand.supervisor import Supervisor
 from chargehand.supervisor.run_control import me

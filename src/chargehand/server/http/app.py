@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from chargehand.errors import ChargehandError
 from chargehand.server.http.api_context import ApiContext, granted, refuse_unknown_options
+from chargehand.server.http.authentication_guard import API, RequestGuard
 from chargehand.server.http.board_block_routes import board_routes
 from chargehand.server.http.board_note_routes import note_routes
 from chargehand.server.http.control_routes import control_routes
@@ -23,7 +24,6 @@ from chargehand.server.http.login_crew_token_routes import open_routes, server_r
 from chargehand.server.http.openapi_schemas import install
 from chargehand.server.http.plan_routes import plan_routes
 from chargehand.server.http.question_routes import question_routes
-from chargehand.server.http.request_guard import API, RequestGuard
 from chargehand.server.http.result_routes import result_routes
 from chargehand.server.http.run_routes import run_routes
 from chargehand.server.http.static_files import StaticFiles

@@ -10,9 +10,9 @@ from chargehand.errors import JournalError
 from chargehand.roles.roster import Member
 from chargehand.server.http.access_tokens import Scope
 from chargehand.server.http.api_context import Admin, ApiContext, Caller
+from chargehand.server.http.authentication_guard import cookie_in
 from chargehand.server.http.error_bodies import Refusal, failed_response, json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
-from chargehand.server.http.request_guard import cookie_in
 from chargehand.server.http.run_views import limits_json
 from chargehand.supervisor import Supervisor
 

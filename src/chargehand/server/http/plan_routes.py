@@ -30,7 +30,7 @@ from chargehand.facts.plan import Plan, Reach, find_cycle
 from chargehand.facts.value import canonical, digest_of
 from chargehand.journal.base import load_value
 from chargehand.roles.for_each import unlistable_files
-from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, APPROVE_WITH, REJECT
+from chargehand.roles.plan_approval import ABOUT_PLAN, APPROVE, APPROVE_WITH, REJECT
 from chargehand.roles.roster import Roster
 from chargehand.server.http import run_views as views
 from chargehand.server.http.access_tokens import Grant, Scope

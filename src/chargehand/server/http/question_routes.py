@@ -14,8 +14,8 @@ from chargehand.runtime.command_inbox import answers_in
 from chargehand.server.http.access_tokens import Grant
 from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import Refusal, json_response
+from chargehand.server.http.json_types import QuestionList, QuestionView
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
-from chargehand.server.http.run_shapes import QuestionList, QuestionView
 
 #: most characters of an answer
 LONGEST = 100_000

@@ -19,8 +19,7 @@ from chargehand.presentation.run_status import SUBMITTED, UNREADABLE, is_nested,
 from chargehand.result import RunResult, Standing
 from chargehand.runtime.command_inbox import answers_in, submission_of, submissions
 from chargehand.server.http import run_views as views
-from chargehand.server.http.run_cache import AskedQuestion, RunRecord, RunRecords
-from chargehand.server.http.run_shapes import (
+from chargehand.server.http.json_types import (
     AnsweredView,
     ChildView,
     QuestionView,
@@ -30,6 +29,7 @@ from chargehand.server.http.run_shapes import (
     Snapshot,
     WaitView,
 )
+from chargehand.server.http.run_cache import AskedQuestion, RunRecord, RunRecords
 from chargehand.supervisor import Supervisor
 from chargehand.sync_async_bridge import in_thread
 

@@ -15,9 +15,7 @@ from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import JSON_TYPE, Refusal, json_response
 from chargehand.server.http.event_json import event_json
 from chargehand.server.http.event_stream import RunStream
-from chargehand.server.http.openapi_schemas import body_of, returns, takes
-from chargehand.server.http.run_cache import RunRecord
-from chargehand.server.http.run_shapes import (
+from chargehand.server.http.json_types import (
     CallList,
     CallRow,
     EventPage,
@@ -25,6 +23,8 @@ from chargehand.server.http.run_shapes import (
     Snapshot,
     TaskRow,
 )
+from chargehand.server.http.openapi_schemas import body_of, returns, takes
+from chargehand.server.http.run_cache import RunRecord
 from chargehand.supervisor.requests import RunOptions, request_or_plan, run_id
 from chargehand.sync_async_bridge import in_thread
 

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET
 
 from chargehand.decisions.deadlines import CANCELLED
-from chargehand.decisions.display_names import worker_name
 from chargehand.decisions.duration_estimates import Estimates
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.plan_edit_change import is_editable
@@ -24,6 +23,7 @@ from chargehand.decisions.system_tasks import (
     is_system_task,
 )
 from chargehand.decisions.taint_sources import sources_in
+from chargehand.decisions.task_and_state_words import worker_name
 from chargehand.decisions.task_graph import Membership, TaskNode, TaskState, ranks_of
 from chargehand.decisions.trace_types import AttemptSpan
 from chargehand.facts.events import RunStatus
@@ -32,8 +32,7 @@ from chargehand.facts.outcome import NO_USAGE, Usage
 from chargehand.facts.plan import Plan, item_id, item_of
 from chargehand.journal.base import Process
 from chargehand.presentation.run_status import SUBMITTED
-from chargehand.server.http.run_cache import AskedQuestion, CallRecord, RunRecord
-from chargehand.server.http.run_shapes import (
+from chargehand.server.http.json_types import (
     AnsweredView,
     AttemptRow,
     CallRow,
@@ -45,6 +44,7 @@ from chargehand.server.http.run_shapes import (
     TaskCounts,
     TaskRow,
 )
+from chargehand.server.http.run_cache import AskedQuestion, CallRecord, RunRecord
 
 #: most characters of a title
 TITLE = 100

@@ -20,7 +20,7 @@ from chargehand.regular_file import read_regular_file
 from chargehand.server.http.access_tokens import TOKEN_VARIABLE, AccessTokens
 from chargehand.server.http.api_context import ApiContext, ServerFacts
 from chargehand.server.http.app import guarded_app
-from chargehand.server.http.request_guard import GuardRules, hosts_for
+from chargehand.server.http.authentication_guard import GuardRules, hosts_for
 from chargehand.server.listening_socket import address_of, is_loopback, listening
 from chargehand.supervisor import Supervisor
 from chargehand.usable_path import checked_path

@@ -29,15 +29,15 @@ from chargehand.tools.mcp.error_messages import ErrorMessages, is_lost
 from chargehand.tools.mcp.http_transport import http_streams
 from chargehand.tools.mcp.input_limits import Incoming, InputSource, Meter
 from chargehand.tools.mcp.server_failure import ServerFailure
-from chargehand.tools.mcp.server_settings import ServerEndpoint, ServerProgram, ServerSettings
-from chargehand.tools.mcp.stdio_process import ServerProcess
-from chargehand.tools.mcp.tool_calls import (
+from chargehand.tools.mcp.server_requests import (
     Report,
     call_tool,
     list_resources,
     list_tools,
     read_resource,
 )
+from chargehand.tools.mcp.server_settings import ServerEndpoint, ServerProgram, ServerSettings
+from chargehand.tools.mcp.stdio_process import ServerProcess
 
 #: seconds before the next subscription to the changes of a server
 SHORTEST_PAUSE, LONGEST_PAUSE = 1.0, 60.0

@@ -272,7 +272,7 @@ class McpServer:
         with self._redacting():
             link = await self._ready()
             # Imported here because it imports the package mcp, which `_ready` has already imported.
-            from chargehand.tools.mcp.tool_calls import value_of
+            from chargehand.tools.mcp.server_requests import value_of
 
             why = self._catalog.refusal(name)
             if why is not None:

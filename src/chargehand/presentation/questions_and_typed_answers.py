@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from chargehand.decisions.display_names import counted
+from chargehand.decisions.task_and_state_words import counted
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import Question
 from chargehand.presentation.display_text import clean, one_line, outline, task_outline
-from chargehand.roles.plan_review import ABOUT_PLAN, APPROVE, HOW_TO_ANSWER, REJECT, PlanProposal
+from chargehand.roles.plan_approval import ABOUT_PLAN, APPROVE, HOW_TO_ANSWER, REJECT, PlanProposal
 
 #: short answers to a question about a plan
 _PLAN_ANSWERS = {"y": APPROVE, "yes": APPROVE, "n": REJECT, "no": REJECT}

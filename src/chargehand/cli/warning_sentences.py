@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from chargehand.decisions.display_names import task_name
+from chargehand.decisions.task_and_state_words import task_name
 from chargehand.presentation.display_text import clock_words, with_local_times
 
 #: warnings that tell of a wait in a run; the command line prints them with the time, as it does its other lines

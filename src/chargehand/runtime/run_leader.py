@@ -22,7 +22,7 @@ from chargehand.decisions.kernel import Batch, Kernel, RunMessage, StopAct
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.questions import budget_question, next_asking_for_more
 from chargehand.decisions.run_fork import takeover
-from chargehand.decisions.run_results import Takeover
+from chargehand.decisions.run_outputs_and_steps import Takeover
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_graph import TaskState
 from chargehand.engines.base import NOT_ITS_TASK, Ending, Engine, Job, JournalHost, end_of

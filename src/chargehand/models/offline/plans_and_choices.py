@@ -8,7 +8,7 @@ import msgspec
 
 from chargehand.models.base import ModelRequest, ToolCall
 from chargehand.models.offline.conversation import asked_in, parts_of
-from chargehand.models.offline.worker_choice import LONGEST, MOST, Team
+from chargehand.models.offline.steps_and_workers import LONGEST, MOST, Team
 
 #: a task that was done, runs, or came to nothing
 _TASK = re.compile(
