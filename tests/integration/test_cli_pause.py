@@ -128,7 +128,7 @@ def test_status_says_how_far_the_items_of_a_task_are_and_a_pause_is_said_once(pl
             shown = on(place, "status")
         assert "  running  1 running  Walk" in shown
         assert "each: 0 of 30 items done, 2 running" in shown
-        assert "each[2] and 27 more wait for a slot of walker" in shown
+        assert "each[2] and 27 more wait for its turn with walker" in shown
         assert shown.count("each[") == 1
         on(place, "pause", "last")
         said = read_until(leader, "chargehand unpause")

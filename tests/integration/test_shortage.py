@@ -120,7 +120,8 @@ def test_j12_a_function_that_found_no_thread_runs_once_when_there_is_one(
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", refuse_first)
-        monkeypatch.setattr(sync_async_bridge, "_idle", deque())  # none is left over from before
+        # None is left over from before, and a thread of another test that ends now is not kept.
+        monkeypatch.setattr(sync_async_bridge, "_idle", deque(maxlen=0))
         task = Task(id="t", description="Work in a thread", worker="w")
         brief = Brief("run", task, 1, "w", {}, None)
         began = asyncio.get_running_loop().time()
@@ -145,7 +146,8 @@ def no_thread(monkeypatch: pytest.MonkeyPatch) -> list[RuntimeError]:
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse_first)
-    monkeypatch.setattr(sync_async_bridge, "_idle", deque())
+    # A thread of another test that ends now is not kept for the next call.
+    monkeypatch.setattr(sync_async_bridge, "_idle", deque(maxlen=0))
     return refusals
 
 

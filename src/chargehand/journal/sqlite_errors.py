@@ -96,7 +96,7 @@ def not_a_journal(path: Path) -> errors.JournalError:
     """A file that SQLite does not know, and beside which nothing says that it ever did."""
     return errors.JournalError(
         f"{path} is not a chargehand journal, nor any SQLite database, and was left as it is; give the path of a "
-        "journal, or of a file that does not exist yet; restore a backup if it was a journal"
+        "journal, or of a file that does not exist yet"
     )
 
 

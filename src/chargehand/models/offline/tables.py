@@ -108,11 +108,12 @@ def sheet_of(name: str, told: Mapping[str, Any], profile: Sequence[Sequence[Any]
     rows = int(told.get("rows") or 0)
     kinds = {each: str(kind) for each, kind in told["columns"].items()}
     columns = [_column(each, kind, rows, profile) for each, kind in kinds.items()]
-    for n, column in enumerate(columns):  # what is never added up, as `order` in a table `orders`
-        is_own = column.name != name and roots(column.name) == roots(name)
-        is_key = is_own or (n == 0 and 2 < rows == column.different)
-        is_id = column.is_id or (is_key and "INT" in kinds[column.name].upper())
-        columns[n] = replace(column, is_id=is_id)
+    for first in columns[
+        :1
+    ]:  # is never added up if it numbers the rows, as `order` in a table `orders`
+        is_own = first.name != name and roots(first.name) == roots(name)
+        is_key = (is_own or 2 < rows == first.different) and "INT" in kinds[first.name].upper()
+        columns[0] = replace(first, is_id=first.is_id or is_key)
     line = int(told.get("first_line") or 0)
     return Sheet(name, str(told.get("file") or name), rows, tuple(columns), line)
 
