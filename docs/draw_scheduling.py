@@ -137,7 +137,7 @@ def deadlines() -> Iterator[str]:
     yield from (
         row_of_run(simulation, name, due) for name, due in dues.items() if name != "hopeless"
     )
-    yield f"  hopeless  {WAITED * 15}{DUE}  20 s of work do not fit, so it goes last"
+    yield f"  hopeless  {WAITED * 15}{DUE}  20 s of work do not fit, so it does not start"
     yield row_of_run(simulation, "no_hurry")
 
 
