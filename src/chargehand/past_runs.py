@@ -170,13 +170,16 @@ class PastPaces:
     async def paces(self, journal: Journal) -> dict[str, Pace]:
         """By worker. The journal is read once; what happens after is heard of."""
         if self._paces is None:
-            self._paces = {}
+            # Kept when it is whole: a second run must not begin with half of it, nor go on with what an error left.
+            found: dict[str, Pace] = {}
             for head in (await journal.heads(forgotten=False))[:LEARNED_RUNS]:
                 if head.is_ended:
                     # `runs` and `verify` name a damaged one; retention may delete one meanwhile.
                     with suppress(JournalDamaged, UnknownRun):
                         async for entry in journal.read(head.stream, after=head.seq - 1):
-                            self.hear(entry.event)
+                            if isinstance(entry.event, RunFinished):
+                                found = learn(found, entry.event.paces.items())
+            self._paces = found
         return self._paces
 
     def hear(self, event: Event) -> None:

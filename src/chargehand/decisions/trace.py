@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from chargehand.decisions.budget import NESTED
 from chargehand.decisions.measured_critical_path import CriticalPaths, covered, served_by
+from chargehand.decisions.run_outputs_and_steps import TOOL_CALL
 from chargehand.decisions.speedup import PersonWait, idle_for_people, work_of
 from chargehand.decisions.trace_types import (
     AttemptSpan,
@@ -368,9 +370,9 @@ def step_kind(name: str, given: object) -> StepKind:
     if isinstance(given, dict):
         if isinstance(given.get("models"), list):
             return StepKind.MODEL
-        if name == "run" and "run" in given:
+        if name == NESTED and "run" in given:
             return StepKind.RUN
-    is_tool = name.startswith("tool ") and (given is None or isinstance(given, dict))
+    is_tool = name.startswith(TOOL_CALL) and (given is None or isinstance(given, dict))
     return StepKind.TOOL if is_tool else StepKind.STEP
 
 

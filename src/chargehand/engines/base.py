@@ -94,6 +94,8 @@ class Job(Struct, eq=False, gc=False):
     reused: str = ""
     #: whether its worker leads a run of its own, which ends what it does in its own time
     leads_run: bool = False
+    #: seconds that it has for tidying up when it is told to stop, if more than the engine gives
+    grace: float = 0.0
     is_begun: bool = False
     stop_reason: str = ""
     #: what may go on after the attempt was told to stop: a thread cannot be killed

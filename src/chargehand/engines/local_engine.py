@@ -18,7 +18,7 @@ from chargehand.sync_async_bridge import start_call
 
 #: seconds that an attempt has for tidying up when its time is over
 GRACE = 0.5
-#: seconds that an attempt has for tidying up when it is told to stop before its time is over
+#: seconds that an attempt has at least for tidying up when it is told to stop before its time is over
 STOP_GRACE = 5.0
 
 #: seconds after which a thread or a process that could not be started is tried again
@@ -121,13 +121,14 @@ class _Attempt:
     def stop(self, reason: str) -> None:
         """Tell it to stop. What it says within a moment still counts."""
         job = self.job
-        if self.is_reported:
-            return
-        if not job.stop_reason:
-            job.stop_reason = reason
-            # A supervisor below ends what it leads in its own time; the attempts there end as here.
-            if self._verdict is None and not job.leads_run:
-                self._give_up_after(STOP_GRACE, Cancelled(reason=reason))
+        if self.is_reported or job.stop_reason:
+            return  # not to cancel it again while it tidies up
+        job.stop_reason = reason
+        if self._verdict is not None:
+            return  # its time is over: it was cancelled already
+        # A supervisor below ends what it leads in its own time; the attempts there end as here.
+        if not job.leads_run:
+            self._give_up_after(max(STOP_GRACE, job.grace), Cancelled(reason=reason))
         # Cancelling a task that has not begun would end it before it could report.
         if job.is_begun:
             self._task.cancel()

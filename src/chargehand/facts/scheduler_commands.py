@@ -85,6 +85,3 @@ class PreemptAttempt(Struct, frozen=True, gc=False):
     task: str
     attempt: int
     why: str
-
-
-Placement: TypeAlias = StartAttempt | PreemptAttempt

@@ -99,7 +99,7 @@ class Leading(NamedTuple):
     ending: "asyncio.Future[LiveRun]"
     written: "asyncio.Future[Event | None]"
     #: how many have led it, with us
-    epoch: int = 1
+    epoch: int
 
 
 #: how often a journal that is full, locked or read-only is tried again
@@ -578,7 +578,7 @@ class Runtime:
         except InternalError:
             await self.journal.leases.release(run, epoch)
             raise
-        live_run.reusable, live_run.kept = taken.by_key, taken.results
+        live_run.reusable, live_run.kept, live_run.epoch = taken.by_key, taken.results, epoch
         if live_run.account is not None:
             for child, spent in below.items():  # they are led again only later
                 live_run.account.hold(child, spent)
@@ -588,7 +588,7 @@ class Runtime:
             self.kernel.close(run)
             self._settle(run, live_run)
             await self.journal.leases.release(run, epoch)
-            return Leading(ending, self.written_already())
+            return Leading(ending, self.written_already(), epoch)
         try:
             check(live_run)
         except BaseException as error:
@@ -601,7 +601,7 @@ class Runtime:
         written = self._propose(run, led)
         for event, mail in letters:  # what was answered in time is no longer due
             self._post(RunMessage(run, event, mail=mail))
-        return Leading(ending, written)
+        return Leading(ending, written, epoch)
 
     @contextlib.asynccontextmanager
     async def _lease(self, run: str) -> AsyncIterator[int]:
@@ -1019,7 +1019,9 @@ class Runtime:
 
     def _job(self, act: StartAttempt) -> Job:
         live_run, asking = self.kernel.runs[act.run], self.asking(act.run)
-        return self._attempt_factory.job(act, live_run, self._host, asking)
+        job = self._attempt_factory.job(act, live_run, self._host, asking)
+        job.grace = live_run.schedule.limits.grace.total_seconds()
+        return job
 
     def _refuse_start(self, act: StartAttempt, error: Exception) -> None:
         """An attempt that was decided on could not be made ready: it has failed."""
