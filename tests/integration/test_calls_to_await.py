@@ -144,6 +144,18 @@ async def test_calls_may_be_awaited_by_others() -> None:
     assert task.output == ["3", "1", "4", "5", "2", "said"]
 
 
+async def test_a_task_of_a_call_can_be_described() -> None:
+    """As asyncio does in its logs, and in the signal handlers of `asyncio.run`."""
+
+    async def describes(brief: ch.Brief) -> str:
+        task = asyncio.create_task(brief.step("a", str, 3))
+        told = repr(task)
+        await task
+        return f"{told} {task!r}"
+
+    assert "coro=<" in str((await outcome_of(describes)).output)
+
+
 async def test_a_call_that_was_cancelled_before_it_began_is_not_missed() -> None:
     async def changes_its_mind(brief: ch.Brief) -> str:
         sending = asyncio.create_task(brief.step("send", TIMES.append, 1))

@@ -17,7 +17,7 @@ _SHOWN = 60
 #: what is done to a result and never to a coroutine. `__repr__` is for debuggers and logs, and `__hash__`
 #: for `asyncio.gather`, so these two remain.
 _USES = (
-    *("bool", "str", "format", "int", "float", "len", "iter", "contains", "getitem"),
+    *("str", "format", "int", "float", "len", "iter", "contains", "getitem"),
     *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "mod"),
 )
 
@@ -95,6 +95,13 @@ class PendingCall(Coroutine[Any, Any, T]):
         if name.startswith("cr_") or name in ("__name__", "__qualname__"):
             return getattr(self._coroutine, name)
         raise self._pending.refusal(self.words)
+
+    def __bool__(self) -> bool:
+        # asyncio asks it of the coroutine of a task, to describe the task in a log.
+        caller: str = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 - there is no public way
+        if not caller.startswith("asyncio."):
+            self.refuse()
+        return True
 
     def refuse(self, *_: object) -> NoReturn:
         """Raise `NotAwaited`."""
