@@ -161,6 +161,52 @@ def test_a_stop_after_the_time_was_over_does_not_put_the_end_off() -> None:
     run_virtual(main())
 
 
+def test_an_attempt_that_is_told_to_stop_twice_is_cancelled_once() -> None:
+    """It may be tidying up, which a second cancellation would break off."""
+
+    async def main() -> None:
+        rude, heard, engine = Rude(), Heard(), LocalEngine()
+        tidied = False
+
+        async def tidies(_: Job) -> Ending:
+            nonlocal tidied
+            try:
+                await rude.let_go.wait()
+            finally:
+                await asyncio.sleep(1)
+                tidied = True
+            raise AssertionError("it was never let go")
+
+        engine.start(job_of(tidies, None), heard)
+        await asyncio.sleep(0.5)
+        engine.stop("run", "t", 1, "enough")
+        await asyncio.sleep(0.5)
+        engine.stop("run", "t", 1, "enough, again")
+        await heard.freed_now.wait()
+        assert (tidied, heard.endings) == (True, [Cancelled(reason="enough")])
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("grace", [0.0, 60.0])
+def test_an_attempt_that_is_told_to_stop_has_at_least_the_grace_of_its_run(grace: float) -> None:
+    async def main() -> None:
+        rude, heard, engine = Rude(), Heard(), LocalEngine()
+        job = job_of(rude.swallows_everything, None)
+        job.grace = grace
+        engine.start(job, heard)
+        await asyncio.sleep(0.5)
+        engine.stop("run", "t", 1, "enough")
+        await asyncio.sleep(max(STOP_GRACE, grace) - 0.1)
+        assert not heard.endings
+        await asyncio.sleep(0.2)
+        assert heard.endings == [Cancelled(reason="enough")]
+        rude.let_go.set()
+        await heard.freed_now.wait()
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize("what", [*STUBBORN, "waits_in_its_cleanup"])
 def test_b5_a_run_goes_on_past_a_coroutine_that_ignores_its_timeout(
     what: str, caplog: pytest.LogCaptureFixture

@@ -611,8 +611,8 @@ def test_what_could_not_be_stored_is_not_believed(
         ann = WorkerAgent(None, pool, "ann", work=echo)
         write = Transaction.write
 
-        def refuse(sheet: Transaction) -> None:
-            write(sheet)
+        def refuse(transaction: Transaction) -> None:
+            write(transaction)
             raise apsw.FullError("no room")
 
         monkeypatch.setattr(Transaction, "write", refuse)

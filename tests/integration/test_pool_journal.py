@@ -31,8 +31,8 @@ async def test_all_decisions_of_a_group_that_is_not_stored_are_undone(
     undone: list[str] = []
     write = Transaction.write
 
-    def refuse(sheet: Transaction) -> None:
-        write(sheet)
+    def refuse(transaction: Transaction) -> None:
+        write(transaction)
         raise apsw.FullError("no room")
 
     with monkeypatch.context() as patched:

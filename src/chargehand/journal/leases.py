@@ -210,10 +210,10 @@ class SqliteChanges(HeadChanges, Protocol):
     def connection(self) -> apsw.Connection: ...
 
 
-Sheet = TypeVar("Sheet", bound=HeadChanges)
+TransactionT = TypeVar("TransactionT", bound=HeadChanges)
 
 
-class JournalNode(ABC, Generic[Sheet]):
+class JournalNode(ABC, Generic[TransactionT]):
     """This process among the nodes of one journal, and its lease.
 
     All but `is_valid` is called by the writer, inside its transactions.
@@ -229,11 +229,11 @@ class JournalNode(ABC, Generic[Sheet]):
         self._tried = 0
 
     @abstractmethod
-    def _put(self, sheet: Sheet, now: int) -> None:
+    def _put(self, transaction: TransactionT, now: int) -> None:
         """Put this node's row with a new expiry; the first time, join."""
 
     @abstractmethod
-    def _refuse_living(self, sheet: Sheet, stream: str, owner: str) -> None:
+    def _refuse_living(self, transaction: TransactionT, stream: str, owner: str) -> None:
         """Raise `NotLeading` if the owner of this stream may still be at work."""
 
     def is_valid(self) -> bool:
@@ -255,51 +255,53 @@ class JournalNode(ABC, Generic[Sheet]):
     def is_due(self) -> bool:
         return self.due is not None and steady() >= self.due
 
-    def renew(self, sheet: Sheet) -> None:
+    def renew(self, transaction: TransactionT) -> None:
         """Renew the lease with this transaction."""
         now = self._tried = steady()
-        self._put(sheet, now)
-        sheet.once_committed(lambda: self.set_renewed(now))
+        self._put(transaction, now)
+        transaction.once_committed(lambda: self.set_renewed(now))
 
     def set_renewed(self, at: int) -> None:
         """The lease was renewed by what began at this moment."""
         self._renewed = at if self._renewed is None else max(at, self._renewed)
 
-    def lead(self, sheet: Sheet, stream: str, holder: StreamOwner | None = None) -> int:
+    def lead(
+        self, transaction: TransactionT, stream: str, holder: StreamOwner | None = None
+    ) -> int:
         """Give this node the stream, in a new epoch."""
-        head = sheet.head(stream)
+        head = transaction.head(stream)
         if head is not None and head.forgotten:
             raise UnknownRun(stream, FORGOTTEN)
         if head is not None and head.owner not in ("", self.id):
-            self._refuse_living(sheet, stream, head.owner)
+            self._refuse_living(transaction, stream, head.owner)
         elif head is not None and head.owner:
             refuse_second_owner(self._led, stream, holder)
-        head = head or sheet.new_head(stream)
+        head = head or transaction.new_head(stream)
         head.epoch += 1
         head.owner = self.id
-        sheet.change(head)
-        self.renew(sheet)
+        transaction.change(head)
+        self.renew(transaction)
         # At once, not when it is committed: the next request of this very group may be for it, too.
         self._led[stream] = None if holder is None else weakref.ref(holder)
-        sheet.unless_committed(lambda: self.let_go([stream]))
+        transaction.unless_committed(lambda: self.let_go([stream]))
         return head.epoch
 
-    def stay(self, sheet: Sheet) -> None:
+    def stay(self, transaction: TransactionT) -> None:
         """Hold a lease from now on until the end, whatever is led: others rely on our being here."""
         if not self._stays:
-            self.renew(sheet)
-            sheet.once_committed(self._settle_in)
+            self.renew(transaction)
+            transaction.once_committed(self._settle_in)
 
     def _settle_in(self) -> None:
         self._stays = True
 
-    def release(self, sheet: Sheet, stream: str, epoch: int) -> None:
+    def release(self, transaction: TransactionT, stream: str, epoch: int) -> None:
         """Let go of the stream, if it is still held in this epoch."""
-        head = sheet.head(stream)
+        head = transaction.head(stream)
         if head is not None and head.epoch == epoch and head.owner == self.id:
             head.owner = ""
-            sheet.change(head)
-            sheet.once_committed(lambda: self.let_go([stream]))
+            transaction.change(head)
+            transaction.once_committed(lambda: self.let_go([stream]))
 
     def let_go(self, streams: Iterable[str]) -> None:
         """These have ended, so that nobody need lead them."""
@@ -328,41 +330,41 @@ class SqliteNode(JournalNode[SqliteChanges]):
         """A renewal is being tried; if it fails, the next try has to wait like any other."""
         self._tried = steady()
 
-    def _put(self, sheet: SqliteChanges, now: int) -> None:
+    def _put(self, transaction: SqliteChanges, now: int) -> None:
         if self._renewed is None:
             self._file.hold()
-            self._clear_away(sheet)
+            self._clear_away(transaction)
         expires = now + self._microseconds
         row = (self.id, self._boot, expires, os.getpid(), socket.gethostname())
-        sheet.connection.execute(SQL["put_node"], row)
+        transaction.connection.execute(SQL["put_node"], row)
 
-    def is_alive(self, sheet: SqliteChanges, node: str) -> bool:
+    def is_alive(self, transaction: SqliteChanges, node: str) -> bool:
         """Whether this node may still be at work."""
-        return node == self.id or self._living(sheet, node) is not None
+        return node == self.id or self._living(transaction, node) is not None
 
-    def abandoned(self, sheet: SqliteChanges) -> list[str]:
+    def abandoned(self, transaction: SqliteChanges) -> list[str]:
         """Streams whose leader has not released them and is not alive any more."""
-        rows = sheet.connection.execute(SQL["led_streams"]).fetchall()
+        rows = transaction.connection.execute(SQL["led_streams"]).fetchall()
         owners = {str(stream): str(owner) for stream, owner in rows}
-        alive = {owner: self.is_alive(sheet, owner) for owner in set(owners.values())}
+        alive = {owner: self.is_alive(transaction, owner) for owner in set(owners.values())}
         return [stream for stream, owner in owners.items() if not alive[owner]]
 
-    def serve(self, sheet: SqliteChanges, offer: str) -> None:
+    def serve(self, transaction: SqliteChanges, offer: str) -> None:
         """Publish what this process serves. The first to do so in a journal brings it to format 2."""
-        execute = sheet.connection.execute
-        if sheet.connection.pragma("user_version") < SERVED_FORMAT:
+        execute = transaction.connection.execute
+        if transaction.connection.pragma("user_version") < SERVED_FORMAT:
             execute(SQL["serving"])
-            sheet.connection.pragma("user_version", SERVED_FORMAT)
+            transaction.connection.pragma("user_version", SERVED_FORMAT)
         execute(SQL["drop_old_offers"])
         execute(SQL["put_offer"], (self.id, offer))
-        sheet.once_committed(_nothing_more)
-        self.stay(sheet)
+        transaction.once_committed(_nothing_more)
+        self.stay(transaction)
 
-    def withdraw(self, sheet: SqliteChanges) -> None:
+    def withdraw(self, transaction: SqliteChanges) -> None:
         """Serve no longer."""
-        if sheet.connection.pragma("user_version") >= SERVED_FORMAT:
-            sheet.connection.execute(SQL["drop_offer"], (self.id,))
-            sheet.once_committed(_nothing_more)
+        if transaction.connection.pragma("user_version") >= SERVED_FORMAT:
+            transaction.connection.execute(SQL["drop_offer"], (self.id,))
+            transaction.once_committed(_nothing_more)
 
     def known(self, connection: apsw.Connection) -> list[Process]:
         """The processes that have not left, and what they serve. It only reads."""
@@ -379,9 +381,9 @@ class SqliteNode(JournalNode[SqliteChanges]):
             for node, expires, pid, host in rows
         ]
 
-    def _living(self, sheet: SqliteChanges, node: str) -> tuple[int, int, str] | None:
+    def _living(self, transaction: SqliteChanges, node: str) -> tuple[int, int, str] | None:
         """Microseconds that its lease lasts, its process and host; None if it is surely gone."""
-        row = sheet.connection.execute(SQL["node"], (node,)).fetchone()
+        row = transaction.connection.execute(SQL["node"], (node,)).fetchone()
         if row is None:
             return None
         boot, expires, pid, host = row
@@ -390,25 +392,25 @@ class SqliteNode(JournalNode[SqliteChanges]):
             return None
         file = self._file_of(node)
         if file.is_free():
-            sheet.connection.execute(SQL["drop_node"], (node,))
-            sheet.once_committed(file.clear)
+            transaction.connection.execute(SQL["drop_node"], (node,))
+            transaction.once_committed(file.clear)
             return None
         return left, pid, host
 
-    def _refuse_living(self, sheet: SqliteChanges, stream: str, owner: str) -> None:
-        if (living := self._living(sheet, owner)) is not None:
+    def _refuse_living(self, transaction: SqliteChanges, stream: str, owner: str) -> None:
+        if (living := self._living(transaction, owner)) is not None:
             left, pid, host = living
             raise led_elsewhere(stream, owner, f"process {pid} on {host}", left / 1e6)
 
-    def _clear_away(self, sheet: SqliteChanges) -> None:
+    def _clear_away(self, transaction: SqliteChanges) -> None:
         """Remove what nodes left behind that died while they led nothing anybody wants."""
         start = f"{self._database.name}-node-"
         for path in self._database.parent.glob(f"{glob.escape(start)}n-*"):
             node, file = path.name.removeprefix(start), NodeFile(path)
             if node != self.id and file.is_free():
-                sheet.connection.execute(SQL["drop_node"], (node,))
-                sheet.once_committed(file.clear)
-        sheet.connection.execute(SQL["drop_old_nodes"], (self._boot,))
+                transaction.connection.execute(SQL["drop_node"], (node,))
+                transaction.once_committed(file.clear)
+        transaction.connection.execute(SQL["drop_old_nodes"], (self._boot,))
 
     def leave(self, connection: apsw.Connection | None) -> None:
         """Give up the lease, so that others need not wait for its end."""

@@ -75,7 +75,7 @@ from chargehand.journal.stream_copy_rows import (
 #: of the entries of boards, which are not chained here
 _NO_AUTHOR = ""
 #: events that are kept together
-_SHEET = 1024
+_CHUNK = 1024
 
 
 class _Events:
@@ -85,30 +85,30 @@ class _Events:
     list: a list of all events would be walked from end to end by every full collection.
     """
 
-    __slots__ = ("_last", "_sheets")
+    __slots__ = ("_chunks", "_last")
 
     def __init__(self) -> None:
-        self._sheets: list[tuple[Event, ...]] = []
+        self._chunks: list[tuple[Event, ...]] = []
         self._last: list[Event] = []
 
     def __len__(self) -> int:
-        return len(self._sheets) * _SHEET + len(self._last)
+        return len(self._chunks) * _CHUNK + len(self._last)
 
     def __getitem__(self, place: int) -> Event:
-        sheet, line = divmod(place if place >= 0 else place + len(self), _SHEET)
-        return self._last[line] if sheet == len(self._sheets) else self._sheets[sheet][line]
+        chunk, line = divmod(place if place >= 0 else place + len(self), _CHUNK)
+        return self._last[line] if chunk == len(self._chunks) else self._chunks[chunk][line]
 
     def __iter__(self) -> Iterator[Event]:
-        for sheet in self._sheets:
-            yield from sheet
+        for chunk in self._chunks:
+            yield from chunk
         yield from self._last
 
     def extend(self, events: Sequence[Event]) -> None:
         last = self._last
         last.extend(events)
-        if len(last) >= _SHEET:
-            full = len(last) - len(last) % _SHEET
-            self._sheets += (tuple(last[n : n + _SHEET]) for n in range(0, full, _SHEET))
+        if len(last) >= _CHUNK:
+            full = len(last) - len(last) % _CHUNK
+            self._chunks += (tuple(last[n : n + _CHUNK]) for n in range(0, full, _CHUNK))
             del last[:full]
 
 

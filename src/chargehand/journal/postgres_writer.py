@@ -361,11 +361,11 @@ Answer = tuple[WriteRequest, Any, BaseException | None]
 class PostgresNode(JournalNode[PostgresTransaction]):
     """A node whose lease is on the clock of the database."""
 
-    def _put(self, sheet: PostgresTransaction, now: int) -> None:  # noqa: ARG002 - the database has the clock
-        sheet.is_renewal = True
+    def _put(self, transaction: PostgresTransaction, now: int) -> None:  # noqa: ARG002 - the database has the clock
+        transaction.is_renewal = True
 
-    def _refuse_living(self, sheet: PostgresTransaction, stream: str, owner: str) -> None:
-        if (living := sheet.nodes.get(owner)) is not None:
+    def _refuse_living(self, transaction: PostgresTransaction, stream: str, owner: str) -> None:
+        if (living := transaction.nodes.get(owner)) is not None:
             process = f"process {living.pid} on {living.host}"
             raise led_elsewhere(stream, owner, process, living.seconds_left)
 

@@ -199,58 +199,58 @@ class SqliteJournal:
 
 
 class _Tail:
-    """The end of a stream with all that was entered into this sheet before."""
+    """The end of a stream with all that was entered into this transaction before."""
 
-    def __init__(self, sheet: Transaction, stream: str, node: SqliteNode) -> None:
-        self._sheet = sheet
+    def __init__(self, transaction: Transaction, stream: str, node: SqliteNode) -> None:
+        self._transaction = transaction
         self._stream = stream
         self._node = node
 
     @property
     def seq(self) -> int:
-        head = self._sheet.head(self._stream)
+        head = self._transaction.head(self._stream)
         return 0 if head is None else head.seq
 
     def read(self, after: int) -> list[Entry]:
         if after >= self.seq:
             return []
-        self._sheet.flush()  # some of it may be of this very sheet
+        self._transaction.flush()  # some of it may be of this very transaction
         walk = EventWalk(self._stream, after)
-        source = EventSource(self._sheet.connection, self._sheet.path)
+        source = EventSource(self._transaction.connection, self._transaction.path)
         entries: list[Entry] = []
         while chunk := walk.next_chunk(source):
             entries += chunk
         return entries
 
     def is_alive(self, node: str) -> bool:
-        return self._node.is_alive(self._sheet, node)
+        return self._node.is_alive(self._transaction, node)
 
     def take(self, mail: int) -> None:
-        self._sheet.check_unread(mail)
-        self._sheet.take_mail(mail)
+        self._transaction.check_unread(mail)
+        self._transaction.take_mail(mail)
 
 
 class _Decide(Struct, frozen=True):
-    """A request to decide and append, entered into a sheet by the writer."""
+    """A request to decide and append, entered into a transaction by the writer."""
 
     stream: str
     decide: Callable[[Tail], Sequence[Event]]
     undo: Callable[[], None]
     node: SqliteNode
 
-    def __call__(self, sheet: Transaction) -> Position | Exception:
+    def __call__(self, transaction: Transaction) -> Position | Exception:
         """Where it was stored, or what speaks against it.
 
         That is handed back and not raised: whatever a decision raises must not undo the others of
         its group. Only what the database itself says does.
         """
-        head = sheet.head(self.stream)
+        head = transaction.head(self.stream)
         if head is not None and head.forgotten:
             return UnknownRun(self.stream, FORGOTTEN)
-        if head is not None and head.owner and self.node.is_alive(sheet, head.owner):
+        if head is not None and head.owner and self.node.is_alive(transaction, head.owner):
             return led_by(self.stream, head.owner)
         try:
-            events = self.decide(_Tail(sheet, self.stream, self.node))
+            events = self.decide(_Tail(transaction, self.stream, self.node))
         except apsw.Error:
             raise
         except Exception as error:  # noqa: BLE001 - it is the caller's, and reaches the caller
@@ -262,11 +262,11 @@ class _Decide(Struct, frozen=True):
             return error
         if not drafts:
             return Position(self.stream, 0 if head is None else head.seq)
-        self.node.stay(sheet)
-        head = head or sheet.new_head(self.stream)
-        sheet.unless_committed(self.undo)
-        sheet.add_entries(head, drafts)
-        sheet.change(head)
+        self.node.stay(transaction)
+        head = head or transaction.new_head(self.stream)
+        transaction.unless_committed(self.undo)
+        transaction.add_entries(head, drafts)
+        transaction.change(head)
         return Position(self.stream, head.seq)
 
 
@@ -282,10 +282,12 @@ class _Leases:
         return self._node.id
 
     async def lead(self, stream: str, holder: StreamOwner | None = None) -> int:
-        return await self._writer.do(lambda sheet: self._node.lead(sheet, stream, holder))
+        return await self._writer.do(
+            lambda transaction: self._node.lead(transaction, stream, holder)
+        )
 
     async def release(self, stream: str, epoch: int) -> None:
-        await self._writer.do(lambda sheet: self._node.release(sheet, stream, epoch))
+        await self._writer.do(lambda transaction: self._node.release(transaction, stream, epoch))
 
     async def abandoned(self) -> list[str]:
         return await self._writer.do(self._node.abandoned)
@@ -313,7 +315,7 @@ class _Processes:
         return [each for each in await self.known() if each.is_alive]
 
     async def serve(self, offer: str) -> None:
-        await self._writer.do(lambda sheet: self._node.serve(sheet, offer))
+        await self._writer.do(lambda transaction: self._node.serve(transaction, offer))
 
     async def withdraw(self) -> None:
         await self._writer.do(self._node.withdraw)
@@ -328,7 +330,7 @@ class _Mailbox:
 
     async def post(self, mail: Mail) -> bool:
         digest = payload_digest(mail.body)
-        return await self._writer.do(lambda sheet: self._post(sheet, mail, digest))
+        return await self._writer.do(lambda transaction: self._post(transaction, mail, digest))
 
     async def unread(self) -> list[Mail]:
         return await self._reader.do(unread_mail)
@@ -336,8 +338,8 @@ class _Mailbox:
     async def wait_changed(self) -> None:
         await self._writer.changes.wait()
 
-    def _post(self, sheet: Transaction, mail: Mail, digest: bytes) -> bool:
-        execute = sheet.connection.execute
+    def _post(self, transaction: Transaction, mail: Mail, digest: bytes) -> bool:
+        execute = transaction.connection.execute
         written = (mail.stream, mail.subject, digest)
         known = execute(SQL["mail_by_key"], (mail.key,)).fetchone()
         if known is not None:
@@ -348,8 +350,8 @@ class _Mailbox:
         number = execute(SQL["add_mail"], row).get
         kept = seal(number, mail.key, *written)
         execute(SQL["seal_mail"], (kept, number))
-        sheet.add_seal(kept)
-        sheet.once_committed(self._writer.changes.notify)
+        transaction.add_seal(kept)
+        transaction.once_committed(self._writer.changes.notify)
         return True
 
 

@@ -69,7 +69,7 @@ class SqliteBoards:
 
     async def append(self, board: str, act: Act, *, key: Key | None = None) -> BoardEntry:
         """Decide on this act and store what comes of it, all in one transaction."""
-        return await self._writer.do(lambda sheet: self._enter(sheet, board, act, key))
+        return await self._writer.do(lambda transaction: self._enter(transaction, board, act, key))
 
     async def notes(self, board: str, query: NoteQuery) -> list[Note]:
         """The notes that are asked for, found by the rarest thing that is asked for."""
@@ -92,65 +92,71 @@ class SqliteBoards:
         async for entry in read_board(self._reader, board, after):
             yield entry
 
-    def _enter(self, sheet: Transaction, board: str, act: Act, key: Key | None) -> BoardEntry:
+    def _enter(self, transaction: Transaction, board: str, act: Act, key: Key | None) -> BoardEntry:
         stream = stream_of(board)
         # The key comes first: a repeated request gets its first answer.
-        if key is not None and (known := sheet.find_key(key)) is not None:
-            sheet.flush()  # it may be of this very sheet
-            return _kept(sheet, board, known.seq)
-        head = sheet.head(stream)
+        if key is not None and (known := transaction.find_key(key)) is not None:
+            transaction.flush()  # it may be of this very transaction
+            return _kept(transaction, board, known.seq)
+        head = transaction.head(stream)
         if head is not None and head.forgotten:
             raise UnknownRun(stream, FORGOTTEN)
-        self._make_tables(sheet)
+        self._make_tables(transaction)
         label = "" if isinstance(act, NotePosted) else act.label
         found = Label(label, 0)
         if label and head is not None:
-            found = _known(sheet.connection, sheet.path, head.id, label)
+            found = _known(transaction.connection, transaction.path, head.id, label)
         event = decide(act, found)
         made = draft(cast("Event", event))  # chained like an event of a run
         if head is None:
-            head = sheet.new_head(stream)
-        sheet.add_entries(head, [made])
-        sheet.change(head)
-        if _index(sheet, board, head, head.seq, event):
-            self._move_fresh(sheet)
+            head = transaction.new_head(stream)
+        transaction.add_entries(head, [made])
+        transaction.change(head)
+        if _index(transaction, board, head, head.seq, event):
+            self._move_fresh(transaction)
         if key is not None:
-            sheet.add_key(key, stream, head.seq)
+            transaction.add_key(key, stream, head.seq)
         return BoardEntry(board, head.seq, event)
 
     def index_rows(
-        self, sheet: Transaction, head: HeadRow, rows: Sequence[StoredRow], events: list[BoardEvent]
+        self,
+        transaction: Transaction,
+        head: HeadRow,
+        rows: Sequence[StoredRow],
+        events: list[BoardEvent],
     ) -> None:
         """Let these rows of a board be found, which were adopted from another journal."""
-        self._make_tables(sheet)
+        self._make_tables(transaction)
         board = head.name.removeprefix(BOARD)
         for row, event in zip(rows, events, strict=True):
-            if _index(sheet, board, head, row.seq, event):
-                self._move_fresh(sheet)
+            if _index(transaction, board, head, row.seq, event):
+                self._move_fresh(transaction)
 
-    def _make_tables(self, sheet: Transaction) -> None:
+    def _make_tables(self, transaction: Transaction) -> None:
         if self._has_tables:
             return
-        execute = sheet.connection.execute
+        execute = transaction.connection.execute
         if not execute(SQL["has_boards"]).get:
             execute(SQL["boards"])
         if not execute(SQL["has_fresh"]).get:
             execute(SQL["fresh"])
-        sheet.once_committed(self._note_tables)
+        transaction.once_committed(self._note_tables)
 
-    def _move_fresh(self, sheet: Transaction) -> None:
+    def _move_fresh(self, transaction: Transaction) -> None:
         """Once enough notes have come, move them to their places among all others."""
         self._fresh += 1
         if self._fresh >= MANY_NOTES:
             self._fresh = 0
-            sheet.flush()
-            sheet.connection.execute(SQL["move_fresh"])
+            transaction.flush()
+            transaction.connection.execute(SQL["move_fresh"])
 
     def _note_tables(self) -> None:
         self._has_tables = True
 
 
-def _index(sheet: Transaction, board: str, head: HeadRow, seq: int, event: BoardEvent) -> bool:
+def _index(
+    transaction: Transaction, board: str, head: HeadRow, seq: int, event: BoardEvent
+) -> bool:
     """Let an event be found. Returns whether it is read as a note."""
     note = note_of(board, seq, event)
     if note is not None:
@@ -160,8 +166,8 @@ def _index(sheet: Transaction, board: str, head: HeadRow, seq: int, event: Board
         ranks: list[object] = []
         for word in ranked_facets(note):
             ranks += (facet_number(board, word), note.importance, seq)
-        sheet.index_note(facets, ranks)
-    execute = sheet.connection.execute
+        transaction.index_note(facets, ranks)
+    execute = transaction.connection.execute
     if isinstance(event, BlockWritten):
         place = (head.id, event.label, event.version, seq)
         execute(SQL["add_block"], (*place, seal(*place)))
@@ -358,12 +364,12 @@ def _checked(source: EventSource, board: str, row: tuple[Any, ...]) -> BoardEntr
     return BoardEntry(board, row[0], decode_board(row[6], row[3]))
 
 
-def _kept(sheet: Transaction, board: str, seq: int) -> BoardEntry:
+def _kept(transaction: Transaction, board: str, seq: int) -> BoardEntry:
     """What was stored there before."""
-    head = sheet.head(stream_of(board))
+    head = transaction.head(stream_of(board))
     row = None
     if head is not None and not head.forgotten:
-        row = sheet.connection.execute(SQL["board_payload"], (head.id, seq)).fetchone()
+        row = transaction.connection.execute(SQL["board_payload"], (head.id, seq)).fetchone()
     if row is None:
         raise UnknownRun(stream_of(board), FORGOTTEN)
     return BoardEntry(board, seq, decode_board(*row))

@@ -58,27 +58,27 @@ class SqliteStorage:
         """Delete these runs and their boards, all in one moment."""
         node = self._writer.node
 
-        def mark(sheet: Transaction) -> bool:
-            sheet.flush()
-            source = EventSource(sheet.connection, sheet.path)
-            for name, seq, owner in all_rows(sheet.connection, SQL["open_streams"]):
+        def mark(transaction: Transaction) -> bool:
+            transaction.flush()
+            source = EventSource(transaction.connection, transaction.path)
+            for name, seq, owner in all_rows(transaction.connection, SQL["open_streams"]):
                 if name in known or name.startswith(BOARD):
                     continue
-                is_beginning = not seq and bool(owner) and node.is_alive(sheet, owner)
+                is_beginning = not seq and bool(owner) and node.is_alive(transaction, owner)
                 request = _request_of(source, name) if seq else None
                 if is_beginning or (request is not None and request.reuses in runs):
                     return False
-            heads = [sheet.head(run) for run in runs]
+            heads = [transaction.head(run) for run in runs]
             kept = [head for head in heads if head is not None and not head.forgotten]
             if len(kept) < len(heads) or not kept[0].ended:
                 return False
-            if any(head.owner and node.is_alive(sheet, head.owner) for head in kept):
+            if any(head.owner and node.is_alive(transaction, head.owner) for head in kept):
                 return False
-            boards = [sheet.head(stream_of(board_of_run(run))) for run in runs]
+            boards = [transaction.head(stream_of(board_of_run(run))) for run in runs]
             for head in (*kept, *(board for board in boards if board is not None)):
                 # A nested run without an end of its own has one now: no one will look for its leader.
                 head.owner, head.ended, head.forgotten = "", 1, 1
-                sheet.change(head)
+                transaction.change(head)
             return True
 
         return await self._writer.do(mark)
@@ -142,38 +142,40 @@ def _leftovers(source: EventSource) -> list[tuple[Any, ...]]:
     return all_rows(source.connection, SQL["leftovers"])
 
 
-def _drop_entries(sheet: Transaction, name: str, stream: int) -> int:
+def _drop_entries(transaction: Transaction, name: str, stream: int) -> int:
     """Delete the first events that a forgotten stream still has; returns how many."""
-    sheet.flush()
-    execute = sheet.connection.execute
+    transaction.flush()
+    execute = transaction.connection.execute
     end = execute(SQL["piece_end"], (stream, PIECE)).get
     if name.startswith(BOARD):
-        _drop_facets(sheet, name.removeprefix(BOARD), stream, end)
+        _drop_facets(transaction, name.removeprefix(BOARD), stream, end)
     execute(SQL["drop_entries"], (stream, end))
-    swept: int = sheet.connection.changes()
+    swept: int = transaction.connection.changes()
     if end is None:
         execute(SQL["drop_mail"], (name,))
         execute(SQL["drop_keys"], (name,))
         if name.startswith(BOARD):
             execute(SQL["drop_blocks"], (stream,))
             execute(SQL["drop_guards"], (stream,))
-    sheet.once_committed(_nothing_more)
+    transaction.once_committed(_nothing_more)
     return swept
 
 
-def revive(sheet: Transaction, head: HeadRow) -> None:
+def revive(transaction: Transaction, head: HeadRow) -> None:
     """Make a deleted stream an empty one, so that its events can be kept again."""
-    while _drop_entries(sheet, head.name, head.id):
+    while _drop_entries(transaction, head.name, head.id):
         pass
     head.restart()
-    sheet.change(head)
+    transaction.change(head)
 
 
-def _drop_facets(sheet: Transaction, board: str, stream: int, end: int | None) -> None:
-    execute, many = sheet.connection.execute, sheet.connection.executemany
+def _drop_facets(transaction: Transaction, board: str, stream: int, end: int | None) -> None:
+    execute, many = transaction.connection.execute, transaction.connection.executemany
     if execute(SQL["has_fresh"]).get:
         execute(SQL["move_fresh"])
-    for seq, payload, version in all_rows(sheet.connection, SQL["board_payloads"], stream, end):
+    for seq, payload, version in all_rows(
+        transaction.connection, SQL["board_payloads"], stream, end
+    ):
         try:
             note = note_of(board, seq, decode_board(payload, version))
         except (JournalDamaged, JournalVersion):
@@ -190,29 +192,29 @@ def _forgotten_refs(source: EventSource) -> list[tuple[Any, ...]]:
     return all_rows(source.connection, SQL["forgotten_refs"], PIECE)
 
 
-def _orphan(sheet: Transaction, refs: Sequence[tuple[Any, ...]]) -> None:
+def _orphan(transaction: Transaction, refs: Sequence[tuple[Any, ...]]) -> None:
     """These blobs are no longer named by these streams; those named by none can then be deleted."""
-    sheet.flush()
-    sheet.connection.executemany(SQL["orphan_blob"], [(digest,) for digest, _ in refs])
-    sheet.connection.executemany(SQL["drop_blob_ref"], refs)
-    sheet.once_committed(_nothing_more)
+    transaction.flush()
+    transaction.connection.executemany(SQL["orphan_blob"], [(digest,) for digest, _ in refs])
+    transaction.connection.executemany(SQL["drop_blob_ref"], refs)
+    transaction.once_committed(_nothing_more)
 
 
-def _drop_orphans(sheet: Transaction, digests: Sequence[str]) -> None:
+def _drop_orphans(transaction: Transaction, digests: Sequence[str]) -> None:
     for digest in digests:
-        sheet.connection.execute(SQL["drop_orphan"], (digest,))
-        sheet.add_seal(digest.encode())
+        transaction.connection.execute(SQL["drop_orphan"], (digest,))
+        transaction.add_seal(digest.encode())
 
 
-def _give_back(sheet: Transaction) -> int:
+def _give_back(transaction: Transaction) -> int:
     """Give free pages back to the disk. A file from before that was possible keeps them for new events."""
-    connection = sheet.connection
+    connection = transaction.connection
     free = int(connection.pragma("freelist_count"))
     if not free or not connection.pragma("auto_vacuum"):
         return 0
-    sheet.flush()
+    transaction.flush()
     connection.execute(f"PRAGMA incremental_vacuum({PAGES})").fetchall()
-    sheet.once_committed(_nothing_more)
+    transaction.once_committed(_nothing_more)
     return free - int(connection.pragma("freelist_count"))
 
 

@@ -43,42 +43,44 @@ class SqliteStreams:
 
     async def adopt(self, copy: StreamCopy) -> int:
         """Keep a copy of a stream, in one transaction."""
-        return await self._writer.do(lambda sheet: self._adopt(sheet, copy))
+        return await self._writer.do(lambda transaction: self._adopt(transaction, copy))
 
-    def _adopt(self, sheet: Transaction, copy: StreamCopy) -> int:
+    def _adopt(self, transaction: Transaction, copy: StreamCopy) -> int:
         check_chain(copy, "the copy")
-        stream, head = copy.stream, sheet.head(copy.stream)
+        stream, head = copy.stream, transaction.head(copy.stream)
         known = 0 if head is None else head.seq
-        if head is not None and head.owner and self._writer.node.is_alive(sheet, head.owner):
+        if head is not None and head.owner and self._writer.node.is_alive(transaction, head.owner):
             raise led_by(stream, head.owner)
-        sheet.flush()  # some of the stream may be of this very sheet
+        transaction.flush()  # some of the stream may be of this very transaction
         is_deleted = head is not None and bool(head.forgotten)
         if head is not None and is_deleted:
-            rows, known = rows_to_restore(copy, head.seq, head.hash, str(sheet.path)), 0
+            rows, known = rows_to_restore(copy, head.seq, head.hash, str(transaction.path)), 0
         else:
-            common = _hash_at(sheet, head, len(copy.rows))
-            rows = rows_to_add(copy, known, common, str(sheet.path))
+            common = _hash_at(transaction, head, len(copy.rows))
+            rows = rows_to_add(copy, known, common, str(transaction.path))
         # All that can be refused is refused before anything is entered.
         keys = keys_to_add(copy, known)
-        new_keys = [each for each in keys if is_deleted or sheet.find_key(each.key) is None]
+        new_keys = [each for each in keys if is_deleted or transaction.find_key(each.key) is None]
         is_board = stream.startswith(BOARD)
         events = [decode_board(row.payload, row.version) for row in rows] if is_board else []
         if rows:
-            head = head or sheet.new_head(stream)
+            head = head or transaction.new_head(stream)
             if head.forgotten:
-                revive(sheet, head)
-            sheet.adopt_rows(head, rows)
+                revive(transaction, head)
+            transaction.adopt_rows(head, rows)
             if is_board:
-                self._boards.index_rows(sheet, head, rows, events)
+                self._boards.index_rows(transaction, head, rows, events)
         for each in new_keys:
-            sheet.add_key(each.key, stream, each.seq)
+            transaction.add_key(each.key, stream, each.seq)
         return len(rows)
 
 
-def _hash_at(sheet: Transaction, head: HeadRow | None, most: int) -> bytes | None:
+def _hash_at(transaction: Transaction, head: HeadRow | None, most: int) -> bytes | None:
     if head is None:
         return None
-    row = sheet.connection.execute(SQL["entry_hash"], (head.id, min(head.seq, most))).fetchone()
+    row = transaction.connection.execute(
+        SQL["entry_hash"], (head.id, min(head.seq, most))
+    ).fetchone()
     return None if row is None else row[0]
 
 

@@ -1,7 +1,7 @@
 """The one thread of a process that writes to a journal, its transactions, and how it commits in groups.
 
 A transaction holds guards that look first, and rows that are written at the end. Requests are entered one
-after the other. A request that fails its guards has not touched the sheet, so the others go on without a
+after the other. A request that fails its guards has not touched the transaction, so the others go on without a
 savepoint; each sees what those before it have entered.
 """
 
@@ -91,15 +91,15 @@ class Transaction:
         return not (self._changed or self._seals or self._callbacks)
 
     def once_committed(self, callback: Callable[[], None]) -> None:
-        """Call this when, and only if, the sheet has become durable."""
+        """Call this when, and only if, the transaction has become durable."""
         self._callbacks.append(callback)
 
     def unless_committed(self, callback: Callable[[], None]) -> None:
-        """Call this if the sheet comes to nothing, before another one is begun."""
+        """Call this if the transaction comes to nothing, before another one is begun."""
         self._undoing.append(callback)
 
     def head(self, stream: str) -> HeadRow | None:
-        """The newest state of a stream, with what this sheet has entered."""
+        """The newest state of a stream, with what this transaction has entered."""
         try:
             return self._heads[stream]
         except KeyError:
@@ -269,7 +269,7 @@ class Transaction:
 
 
 class Append(Struct, frozen=True):
-    """A request to append, entered into a sheet by the writer."""
+    """A request to append, entered into a transaction by the writer."""
 
     stream: str
     drafts: list[Draft]
@@ -277,31 +277,31 @@ class Append(Struct, frozen=True):
     key: Key | None
     taking: tuple[int, ...]
 
-    def __call__(self, sheet: Transaction) -> Position:
+    def __call__(self, transaction: Transaction) -> Position:
         # The key comes first: a repeated request gets its first answer, whoever leads by now.
-        if self.key is not None and (known := sheet.find_key(self.key)) is not None:
+        if self.key is not None and (known := transaction.find_key(self.key)) is not None:
             return known
-        head = sheet.head(self.stream)
+        head = transaction.head(self.stream)
         if head is not None and head.forgotten:
             raise UnknownRun(self.stream, FORGOTTEN)
         if self.epoch is not None:
-            check_leads(head, sheet.node, self.stream, self.epoch)
+            check_leads(head, transaction.node, self.stream, self.epoch)
         for mail in self.taking:
-            sheet.check_unread(mail)
+            transaction.check_unread(mail)
         if head is None:
-            head = sheet.new_head(self.stream)
+            head = transaction.new_head(self.stream)
         if self.drafts:
-            sheet.add_entries(head, self.drafts)
-            sheet.change(head)
+            transaction.add_entries(head, self.drafts)
+            transaction.change(head)
         for mail in self.taking:
-            sheet.take_mail(mail)
+            transaction.take_mail(mail)
         if self.key is not None:
-            sheet.add_key(self.key, self.stream, head.seq)
+            transaction.add_key(self.key, self.stream, head.seq)
         return Position(self.stream, head.seq)
 
 
 class Request(Struct, frozen=True):
-    """Something to be entered into the next sheet, and who waits for it."""
+    """Something to be entered into the next transaction, and who waits for it."""
 
     work: Callable[[Transaction], Any]
     future: "asyncio.Future[Any]"
@@ -449,17 +449,17 @@ class Writer:
     def _commit(self, group: list[Request]) -> None:
         answers: list[Answer] = []
         try:
-            sheet = self._fill(group, answers)
+            transaction = self._fill(group, answers)
         except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for each of these
             self._roll_back()
             self._refuse(group, self._judge(error))
             return
-        self._author = sheet.author
-        if sheet.commit is not None:
-            self._note_commit(*sheet.commit)
+        self._author = transaction.author
+        if transaction.commit is not None:
+            self._note_commit(*transaction.commit)
             self.posts.note()
-        sheet.tell_committed()
-        self.node.let_go(sheet.ended)
+        transaction.tell_committed()
+        self.node.let_go(transaction.ended)
         self._answer(group, answers)
 
     def _fill(self, group: list[Request], answers: list[Answer]) -> Transaction:
@@ -469,30 +469,30 @@ class Writer:
         if is_renewal:
             self.node.try_renewal()
         execute("BEGIN IMMEDIATE")
-        sheet = Transaction(self._connection, self._path, self.node.id, self._author)
+        transaction = Transaction(self._connection, self._path, self.node.id, self._author)
         try:
-            self._enter(group, sheet, answers)
+            self._enter(group, transaction, answers)
             if is_renewal:
-                self.node.renew(sheet)
-            if sheet.is_blank:
+                self.node.renew(transaction)
+            if transaction.is_blank:
                 execute("ROLLBACK")
             else:
                 if not self._is_mark_noted:
                     execute(SQL["note_mark"])
-                sheet.write()
+                transaction.write()
                 execute("COMMIT")
                 self._file.check_in_place()  # nothing is acknowledged into a file without a name
                 self._is_mark_noted = True
         except BaseException:
-            sheet.tell_undone()
+            transaction.tell_undone()
             raise
-        return sheet
+        return transaction
 
     @staticmethod
-    def _enter(group: list[Request], sheet: Transaction, answers: list[Answer]) -> None:
+    def _enter(group: list[Request], transaction: Transaction, answers: list[Answer]) -> None:
         for request in group:
             try:
-                answers.append((request.future, request.work(sheet), None))
+                answers.append((request.future, request.work(transaction), None))
             except ChargehandError as error:
                 answers.append((request.future, None, error))
             except UnicodeError as error:  # a name that is no text, met before anything was entered
