@@ -137,7 +137,7 @@ TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
     (_S.WAITING, _S.FAILED): (
         "its deadline has passed; with `for_each`: its items could not be listed, or too few of them are done"
     ),
-    (_S.WAITING, _S.SKIPPED): "a task that it needs failed or was skipped, or the run was stopped",
+    (_S.WAITING, _S.SKIPPED): "a required need failed or was skipped, or the run was stopped",
     (_S.WAITING, _S.CANCELLED): _CANCELLED,
     (_S.READY, _S.READY): "in a pool, it was given to another worker",
     (_S.READY, _S.RUNNING): "an attempt was started",

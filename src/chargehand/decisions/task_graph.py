@@ -31,7 +31,9 @@ class TaskState(StrEnum):
     ASKING = "asking"  #: it is waiting for a person's answer and holds no slot
     DONE = "done"  #: it has a result
     FAILED = "failed"  #: it has failed for good and will not be retried
-    SKIPPED = "skipped"  #: it will not run: a task that it needs failed or was skipped, or the run was stopped
+    SKIPPED = (
+        "skipped"  #: it will not run: a required need failed or was skipped, or the run was stopped
+    )
     CANCELLED = "cancelled"  #: the run was cancelled, or the task was removed from the plan
 
     #: whether this can no longer change
