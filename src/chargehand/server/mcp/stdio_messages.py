@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -60,7 +61,13 @@ async def quiet_at_end() -> AsyncIterator[None]:
     try:
         yield
     except* (BrokenPipeError, ConnectionResetError):
-        pass
+        # The SDK's writer says so once more when it is collected, with what it could not write.
+        sys.unraisablehook = _quiet_about_the_pipe
+
+
+def _quiet_about_the_pipe(unraisable: "sys.UnraisableHookArgs") -> None:
+    if not isinstance(unraisable.exc_value, BrokenPipeError | ConnectionResetError):
+        sys.__unraisablehook__(unraisable)
 
 
 async def _sound_lines(lines: AsyncIterator[bytes], reply: Reply) -> AsyncIterator[str]:
