@@ -1,4 +1,4 @@
-"""Records: what a journal tells of past runs to a supervisor that is about to lead one."""
+"""What a journal tells of past runs to a supervisor that is about to lead one."""
 
 import logging
 import os

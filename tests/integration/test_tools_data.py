@@ -447,6 +447,12 @@ LAYOUTS: dict[str, tuple[str, dict[str, str], int, list[Any]]] = {
         1,
         ["hat", 10, 20],
     ),
+    "other line separators in a name": (
+        "prod\u2028uct\x0c,amount\nhat,10\ncoat,20\n",
+        {"prod\u2028uct": "VARCHAR", "amount": "BIGINT"},
+        2,
+        ["hat", 10],
+    ),
     "only names": ("a,b\n", {"a": "VARCHAR", "b": "VARCHAR"}, 0, []),
 }
 

@@ -9,6 +9,7 @@ SQLite holds the CSV files, with the same types and answers.
 import codecs
 import contextlib
 import csv
+import io
 import itertools
 import json
 import math
@@ -377,7 +378,7 @@ def peek(data: bytes, *, is_whole: bool) -> "tuple[tuple[tuple[str, str], ...], 
     """The columns of a CSV file with their types, guessed from its beginning, and the rows in that beginning."""
     begin = _decoded(data)
     layout = layout_of(begin, is_whole=is_whole)
-    lines = begin.splitlines(keepends=True)
+    lines = _lines_in(begin)
     body = _read(lines if is_whole else lines[:-1], layout.mark, layout.skip)
     columns = [
         (name, _typed([row[n] if n < len(row) else "" for row in body[:100]])[0])
@@ -397,7 +398,7 @@ def _usable(begin: str, *, is_whole: bool) -> Layout:
 
 def layout_of(begin: str, *, is_whole: bool) -> Layout:
     """The layout of a CSV file, told from its beginning. Only titles and comments above the columns count as no data."""
-    lines = begin.splitlines(keepends=True)
+    lines = _lines_in(begin)
     if not is_whole and len(lines) > 1:
         lines = lines[:-1]  # it may be incomplete
     read = {mark: _read(lines[:200], mark) for mark in ",;\t|"}
@@ -421,6 +422,11 @@ def layout_of(begin: str, *, is_whole: bool) -> Layout:
                 return Layout(mark, skip, _names([""] * len(row)))
             return Layout(mark, reader.line_num, _names(row))
     return Layout(mark, skip, [])
+
+
+def _lines_in(text: str) -> list[str]:
+    """The lines as a file has them. `str.splitlines` also splits at other characters, and rows would be miscounted."""
+    return list(io.StringIO(text, newline=""))
 
 
 def _usual_width(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
