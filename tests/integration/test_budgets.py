@@ -60,7 +60,7 @@ def budgeted(seed: int) -> tuple[ch.RunResult, ch.ScriptedModel, ch.Limits, Acco
             run = await boss.submit(wide(WIDTH), limits=limits)
             runtime = boss._runtimes.current
             assert runtime is not None
-            account = runtime.account_of(run.id)
+            account = runtime.kernel.runs[run.id].account
             assert account is not None
             accounts.append(account)
             boss.on(ch.events.StepStarted)(lambda *_: _within(account, limits))

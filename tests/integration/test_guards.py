@@ -274,7 +274,7 @@ async def test_a_run_that_cannot_be_read_is_not_kept_by_who_tried_to_lead_it() -
     async with ch.Supervisor([work], journal=journal) as other:
         runtime = other._runtimes.enter()
         with pytest.raises(JournalDamaged):
-            await runtime.take_over(run.id, lambda _: None)
+            await runtime.opener.take_over(run.id, lambda _: None)
         other._runtimes.leave(runtime)
         (head,) = await journal.heads()
         assert head.owner == ""

@@ -303,7 +303,7 @@ class RunWriter(Protocol):
     def post(self, run: str, event: Event) -> None:
         """Some time soon, before what is proposed later."""
 
-    async def propose(self, run: str, event: Event) -> Event | None:
+    def propose(self, run: str, event: Event) -> Awaitable[Event | None]:
         """Now: returns what was written once it is durable, or None if it was refused."""
 
     async def wait_for_room(self, brief: Brief, step: StepStarted) -> None:

@@ -200,7 +200,7 @@ class NestingHost(Protocol):
 class PlanningHost(Protocol):
     """What the supervisor's own work on a run may ask: to change its plan, and to be heard."""
 
-    async def propose(self, run: str, event: Event) -> Event | None:
+    def propose(self, run: str, event: Event) -> Awaitable[Event | None]:
         """Have an event written down; returns what was written, or None if it was refused."""
 
     def say(self, run: str, piece: str | None) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
@@ -280,11 +280,24 @@ class Begun(Protocol):
     def epoch(self) -> int: ...
 
 
+class Opener(Protocol):
+    """Begins runs."""
+
+    def claim(self, run: str) -> AbstractAsyncContextManager[None]: ...
+
+    async def begin(
+        self, requested: RunRequested, plan: Plan | None, *, may_exist: bool = False, mail: int = 0
+    ) -> "Begun | None": ...
+
+
 class Leader(Protocol):
     """What the command inbox asks of the runtime it serves."""
 
     @property
     def kernel(self) -> Kernel: ...
+
+    @property
+    def opener(self) -> Opener: ...
 
     @property
     def is_open(self) -> bool: ...
@@ -295,13 +308,7 @@ class Leader(Protocol):
     async def peers(self) -> Sequence[str]:
         """The processes that share submitted runs among them, in an order that all of them know."""
 
-    def claim(self, run: str) -> AbstractAsyncContextManager[None]: ...
-
-    async def begin(
-        self, requested: RunRequested, plan: Plan | None, *, may_exist: bool = False, mail: int = 0
-    ) -> "Begun | None": ...
-
-    async def propose(self, run: str, event: Event, mail: int = 0) -> Event | None: ...
+    def propose(self, run: str, event: Event, mail: int = 0) -> Awaitable[Event | None]: ...
 
 
 class CommandInbox:
@@ -454,8 +461,8 @@ class CommandInbox:
             return
         self._seen.add(letter.id)
         try:
-            async with self._leader.claim(run):
-                leading = await self._leader.begin(
+            async with self._leader.opener.claim(run):
+                leading = await self._leader.opener.begin(
                     submitted.requested, submitted.plan, may_exist=True, mail=letter.id
                 )
         except NotLeading:

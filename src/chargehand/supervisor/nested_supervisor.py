@@ -63,23 +63,27 @@ class NestedSupervisor:
                 )
                 if host is not None:
                     await written  # what was answered meanwhile is taken in by then
-                    runtime.tell_above(run.id, lambda waits: _tell_above(host, brief, waits=waits))
+                    runtime.runs.tell_above(
+                        run.id, lambda waits: _tell_above(host, brief, waits=waits)
+                    )
                 return await run.wait()
             except (RunInterrupted, UsageError) as error:
                 if not runtime.kernel.is_draining:
                     raise
                 raise Fenced(str(error)) from error  # to be resumed with the run above
             except asyncio.CancelledError:
-                if runtime.leads(origin.run):
+                if runtime.runs.leads(origin.run):
                     return await self._end(brief, runtime, origin.run)
                 raise
 
     async def _end(self, brief: Brief, runtime: Runtime, run_id: str) -> RunResult:
         """The task above was told to stop: so is this run, in the same way. Returns what came of it."""
-        ending = runtime.ending(run_id)
+        ending = runtime.runs.ending(run_id)
         host = brief.host.nesting
         if host is not None and (brief.is_preempted or host.is_leaving(brief.run)):
-            await asyncio.shield(runtime.let_go(run_id))  # to whoever goes on with the task above
+            await asyncio.shield(
+                runtime.runs.let_go(run_id)
+            )  # to whoever goes on with the task above
             raise Fenced("the task above is led no longer")
         if host is not None and host.is_winding_up(brief.run):
             await asyncio.shield(

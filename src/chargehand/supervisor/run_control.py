@@ -284,9 +284,9 @@ class RunControl:
         by = checks.text(by, "by") or me()
         run_id, reason = checks.text(run_id, "run_id"), checks.text(reason, "reason")
         async with self._runtimes.at_work() as runtime:
-            async with runtime.claim(run_id):
+            async with runtime.opener.claim(run_id):
                 leading = None
-                if not runtime.leads(run_id):
+                if not runtime.runs.leads(run_id):
                     if (await self.live_run(run_id)).schedule.status is not None:
                         return
                     try:
@@ -304,12 +304,12 @@ class RunControl:
         """Lead a run that nobody leads, also one that was only submitted."""
         waiting = await self.submission(run_id)
         if waiting is not None:
-            begun = await runtime.begin(
+            begun = await runtime.opener.begin(
                 waiting.requested, waiting.plan, may_exist=True, mail=waiting.mail
             )
             if begun is not None:
                 return begun
-        return await runtime.take_over(run_id, lambda _: None)
+        return await runtime.opener.take_over(run_id, lambda _: None)
 
     async def answer_now(self, run_id: str, reason: str = "answer now", *, by: str = "") -> None:
         by = checks.text(by, "by") or me()

@@ -23,6 +23,7 @@ from chargehand.result import earlier_of
 from chargehand.roles.roster import Member, changed_workers, differences, versions
 from chargehand.runtime import Leading, Runtime
 from chargehand.runtime.command_inbox import Submission
+from chargehand.runtime.run_leader import written_already
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.requests import RequestBuilder, RunOptions, RunParent
 from chargehand.supervisor.run_control import Run, RunControl
@@ -79,14 +80,14 @@ class RunStart:
         key = terms.get("key") or (origin.run if origin is not None else "")
         if not key:
             self._refuse_unusable_model(requested)
-            leading = await runtime.begin(requested, plan, asking=asking)
+            leading = await runtime.opener.begin(requested, plan, asking=asking)
             assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
             return Run(run_id, self.control, leading.ending, shape), leading.written
-        async with runtime.claim(run_id):
+        async with runtime.opener.claim(run_id):
             if not await is_known(self._journal, requested, plan, key):
                 self._refuse_unusable_model(requested)
                 try:
-                    leading = await runtime.begin(
+                    leading = await runtime.opener.begin(
                         requested, plan, may_exist=True, above=above, asking=asking
                     )
                 except NotLeading:  # another process begins it just now
@@ -169,10 +170,10 @@ class RunStart:
         shape: object = None,
     ) -> tuple[Run, Awaitable[object]]:
         """Wait for a run that is led here, lead one that was left, or read one that has ended."""
-        async with runtime.claim(run_id):
-            if runtime.leads(run_id):
-                ending = runtime.ending(run_id)
-                return Run(run_id, self.control, ending, shape), runtime.written_already()
+        async with runtime.opener.claim(run_id):
+            if runtime.runs.leads(run_id):
+                ending = runtime.runs.ending(run_id)
+                return Run(run_id, self.control, ending, shape), written_already()
             try:
                 live_run = await fold(self._journal, run_id, self._config.runs.retry)
             except UnknownRun:
@@ -188,8 +189,8 @@ class RunStart:
             else:
                 ended: asyncio.Future[LiveRun] = runtime.loop.create_future()
                 ended.set_result(live_run)
-                return Run(run_id, self.control, ended, shape), runtime.written_already()
-            leading = await runtime.take_over(
+                return Run(run_id, self.control, ended, shape), written_already()
+            leading = await runtime.opener.take_over(
                 run_id, lambda live_run: self.check_roster(live_run, accept=accept), above, asking
             )
         return Run(run_id, self.control, leading.ending, shape), leading.written
@@ -203,7 +204,7 @@ class RunStart:
                 "submitted with (at the command line: --crew FILE.py:NAME, or --crew FILE.toml)"
             )
         self._refuse_unusable_model(waiting.requested)
-        begun = await runtime.begin(
+        begun = await runtime.opener.begin(
             waiting.requested, waiting.plan, may_exist=True, mail=waiting.mail, asking=asking
         )
         if begun is None:

@@ -33,7 +33,7 @@ class Runtimes:
     def leading(self, run_id: str) -> Runtime | None:
         """The runtime, if it leads this run."""
         runtime = self.current
-        return runtime if runtime is not None and runtime.leads(run_id) else None
+        return runtime if runtime is not None and runtime.runs.leads(run_id) else None
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[Runtime]:

@@ -57,7 +57,7 @@ class Standby:
                 answered = [(run, "its question was answered") for run in await self._answered()]
                 for run, why in [*abandoned, *answered]:
                     # It may be led here: our own lease is over while the journal does not answer in time.
-                    is_free = run not in self._left and not runtime.leads(run)
+                    is_free = run not in self._left and not runtime.runs.leads(run)
                     if is_free and not runtime.kernel.is_draining:
                         await self._take(runtime, run, why)
             except JournalBusy as error:

@@ -236,8 +236,10 @@ class Supervisor:
         said = ""
         async with self._runtimes.at_work() as runtime:
             run, _ = await self._start.begin(runtime, request, terms, asking=self._asking(terms))
-            queue = runtime.listen(run.id, tokens=tokens) if runtime.leads(run.id) else None
-            before = None if queue is None else runtime.told(run.id)
+            queue = (
+                runtime.runs.listen(run.id, tokens=tokens) if runtime.runs.leads(run.id) else None
+            )
+            before = None if queue is None else runtime.runs.told(run.id)
             try:
                 async for told in self._history(run.id, before):
                     yield told
@@ -675,7 +677,7 @@ class Supervisor:
         self._runtimes.open()
         try:
             runtime = self._runtimes.enter()
-            runtime.is_serving = True
+            runtime.runs.is_serving = True
             runtime.find_peers = partial(peers_of, self.journal, self.roster.digest)
             try:
                 await processes.serve(offer)

@@ -73,7 +73,7 @@ class WorkerPool:
         try:
             self.new_dispatch([worker])  # refuses a bad capacity
             for runtime in runtimes:
-                runtime.join(worker)
+                runtime.members.join(worker)
         except BaseException:
             if not is_back:
                 self.roster.leave(worker.name)
@@ -83,7 +83,7 @@ class WorkerPool:
     def drain(self, name: str) -> None:
         self.member(name)
         for runtime in self._live_runtimes():
-            runtime.drain_worker(name)
+            runtime.members.drain(name)
         self._drained.add(name)
 
     async def leave(self, name: str, grace: timedelta) -> None:
@@ -91,7 +91,7 @@ class WorkerPool:
         runtimes = self._live_runtimes()
         self.roster.leave(name)
         self._drained.discard(name)
-        await asyncio.gather(*(runtime.part(name, grace) for runtime in runtimes))
+        await asyncio.gather(*(runtime.members.leave(name, grace) for runtime in runtimes))
 
     def _live_runtimes(self) -> list[Runtime]:
         runtimes = [each for each in self._runtimes if not each.is_gone]
