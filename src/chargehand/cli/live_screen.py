@@ -24,7 +24,7 @@ from chargehand.decisions.task_graph import TaskState
 from chargehand.facts import events
 from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Event
-from chargehand.facts.outcome import Done, Failed, NeedsInput, Question
+from chargehand.facts.outcome import Done, Failed, NeedsInput, Question, QuestionId
 from chargehand.presentation.display_text import cell_width, clean, cut_to, one_line
 from chargehand.presentation.live_frame import (
     MARK_IN_PART,
@@ -268,7 +268,7 @@ class LiveScreen:
     def show(self, question: Question, others: int = 0) -> None:
         """Show a question in the view until `hide`."""
         task = next((t for t, q in self._state.questions.values() if q.id == question.id), "")
-        task = task or question.id.partition(":")[2].rpartition(":")[0]
+        task = task or QuestionId.read(question.id).task
         is_sudden = time.monotonic() < self._deaf_until
         objection = "another question was answered elsewhere; what you typed for it was dropped"
         self._asked = OpenQuestion(

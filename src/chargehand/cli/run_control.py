@@ -11,7 +11,7 @@ from chargehand.cli.output import say
 from chargehand.cli.run_details import question_meant
 from chargehand.errors import UnknownQuestion, UsageError
 from chargehand.facts.events import Approach, RunStatus
-from chargehand.facts.outcome import Question
+from chargehand.facts.outcome import Question, QuestionId
 from chargehand.journal.base import Head
 from chargehand.presentation.questions_and_typed_answers import answer_in
 from chargehand.presentation.run_status import answered_words, process_words
@@ -69,7 +69,7 @@ def answer(question: str, text: str, journal: str, server: str) -> None:
 
 def _mistyped(typed: str, asked: Sequence[Question], journal: str) -> UsageError:
     """The error for an id that no question has, with those of the questions that are open."""
-    run, names = typed.partition(":")[0], ", ".join(each.id for each in asked[:MOST_ASKED])
+    run, names = QuestionId.read(typed).run, ", ".join(each.id for each in asked[:MOST_ASKED])
     more = f" and {len(asked) - MOST_ASKED} more" if len(asked) > MOST_ASKED else ""
     to_show = journal_place(journal).command("show", run)
     return UsageError(

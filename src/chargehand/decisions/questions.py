@@ -15,7 +15,7 @@ from chargehand.facts.events import (
     WorkStopped,
 )
 from chargehand.facts.failure_policy import ABOUT_BUDGET, RAISE_TO, STOP
-from chargehand.facts.outcome import Question
+from chargehand.facts.outcome import Question, QuestionId
 from chargehand.facts.scheduler_commands import Command, SetTimer
 from chargehand.facts.value import Value
 
@@ -43,7 +43,7 @@ def budget_question(run: str, task: str, short: Shortage) -> Question:
     if short.kept:
         spent["kept"] = short.kept
     return Question(
-        id=f"{run}:{task}:more",
+        id=str(QuestionId(run, task, "more")),
         text=_asking_words(short, spent["spent"], cap),
         about=ABOUT_BUDGET,
         choices=(STOP,),

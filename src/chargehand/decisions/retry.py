@@ -19,7 +19,7 @@ from chargehand.facts.failure_policy import (
     OnFailure,
     Recourse,
 )
-from chargehand.facts.outcome import ErrorClass, Failed, Question
+from chargehand.facts.outcome import ErrorClass, Failed, Question, QuestionId
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.value import Value
 
@@ -106,7 +106,7 @@ def question_about(
         told, taint = f"{told}\nIts item: {what}", (*taint, *item.taint)
     is_timed = terms is not None and terms.patience is not None
     return Question(
-        id=f"{run}:{node.task.id}:failed-{node.attempt}",
+        id=str(QuestionId(run, node.task.id, f"failed-{node.attempt}")),
         text=f"{told}\nWhat should happen to the task?",
         about=ABOUT_FAILURE,
         choices=(TRY_AGAIN, GO_ON_WITHOUT, GIVE_UP),

@@ -50,6 +50,7 @@ from chargehand.facts.outcome import (
     Failed,
     Parked,
     Question,
+    QuestionId,
     Usage,
     checked_step,
     failed_by,
@@ -628,7 +629,7 @@ class Brief:
 
     def question_id(self, name: str) -> str:
         """An id for a question of this task that is the same in every attempt."""
-        return f"{self.run}:{self.task.id}:{name}"
+        return str(QuestionId(self.run, self.task.id, name))
 
     def progress(self, text: str, fraction: float | None = None) -> None:
         """Report progress, as text and as a fraction of 1. Never waits."""

@@ -5,7 +5,7 @@ import re
 import traceback
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -109,6 +109,24 @@ def why_untrue(usage: Usage) -> str | None:
         if not 0 <= amount <= MOST_TOLD:  # NaN is not, either
             return f"{name}={shown(amount)} is not from 0 to 2**53"
     return None
+
+
+class QuestionId(NamedTuple):
+    """The parts of a question's id, which is written `run:task:name`. Only a task's id may contain colons."""
+
+    run: str
+    task: str
+    name: str
+
+    @classmethod
+    def read(cls, written: str) -> Self:
+        """The parts of this id; those that are missing are empty."""
+        run, _, rest = written.partition(":")
+        task, _, name = rest.rpartition(":")
+        return cls(run, task, name)
+
+    def __str__(self) -> str:
+        return ":".join(self)
 
 
 class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True):

@@ -38,7 +38,7 @@ from chargehand.facts.events import (
     RunUnpaused,
     WorkStopped,
 )
-from chargehand.facts.outcome import failed_by
+from chargehand.facts.outcome import QuestionId, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head, Journal, Mail, Mailbox, submission_key
 from chargehand.roles.roster import Roster
@@ -193,7 +193,7 @@ async def why_closed(journal: Journal, question: str) -> UnknownQuestion:
     """The error that says why a question is not open: answered by whom, ended, or no such id."""
     # The letters come first: one that is taken in meanwhile is then found among the events.
     letters = await journal.mail.unread()
-    async for entry in journal.read(question.partition(":")[0]):
+    async for entry in journal.read(QuestionId.read(question).run):
         event = entry.event
         if isinstance(event, QuestionAnswered) and event.question == question:
             return QuestionTaken(question, event.by, event.text)

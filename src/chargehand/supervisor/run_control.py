@@ -45,6 +45,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.limits import Limits, has_caps
+from chargehand.facts.outcome import QuestionId
 from chargehand.facts.plan import Plan
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.interrupt_signals import counting_signals
@@ -498,8 +499,7 @@ class RunControl:
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
         text = checks.text(text, "the answer")
         question_id = checks.text(question_id, "question")
-        run_id, _, rest = question_id.partition(":")
-        task = rest.rpartition(":")[0]
+        run_id, task, _ = QuestionId.read(question_id)
         result = await self.look(run_id)
         question = next((each for each in result.questions if each.id == question_id), None)
         if question is None:

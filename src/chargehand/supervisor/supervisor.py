@@ -38,7 +38,7 @@ from chargehand.facts.events import KINDS, Event, Pace, RunFinished
 from chargehand.facts.failure_policy import OnFailure, on_failure_of
 from chargehand.facts.limits import Limits
 from chargehand.facts.on_question import Asking, OnQuestion
-from chargehand.facts.outcome import Outcome
+from chargehand.facts.outcome import Outcome, QuestionId
 from chargehand.facts.plan import Plan, Reach, Task
 from chargehand.facts.retention import Retention
 from chargehand.facts.retry_policy import RetryPolicy
@@ -587,7 +587,7 @@ class Supervisor:
         Raises `UsageError` for an approval or another question that is for people, and if
         there is no model or it cannot say.
         """
-        run_id = question_id.partition(":")[0]
+        run_id, task_id, _ = QuestionId.read(question_id)
         result = await self.look(run_id)
         question = next((each for each in result.questions if each.id == question_id), None)
         if question is None:
@@ -602,7 +602,7 @@ class Supervisor:
         )
         from chargehand.roles.question_answerer import model_answer
 
-        task = result.tasks.get(question_id.partition(":")[2].rpartition(":")[0])
+        task = result.tasks.get(task_id)
         about = result.request if task is None else task.task.description
         text = await model_answer(PlainModelCaller(resources), about, question)
         if text is None:

@@ -29,6 +29,7 @@ from chargehand.facts.events import (
 )
 from chargehand.facts.failure_policy import OnFailure, Recourse
 from chargehand.facts.limits import Limits
+from chargehand.facts.outcome import QuestionId
 from chargehand.facts.plan import Plan, Task
 from chargehand.facts.value import Value, canonical, digest_of
 from chargehand.journal.base import Key
@@ -205,8 +206,7 @@ class SupervisorAgent:
     @blocking
     async def answer(self, question_id: str, text: str) -> None:
         """Answer a question of a worker about its task. Raises `UnknownQuestion` if the question is not open."""
-        request, _, rest = checks.name(question_id, "question_id").partition(":")
-        task = rest.rpartition(":")[0]
+        request, task, _ = QuestionId.read(checks.name(question_id, "question_id"))
         view = await self.pool.requests.view(request)
         node = view.schedule.nodes.get(task)
         question = None if node is None else node.question

@@ -8,7 +8,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from chargehand.errors import QuestionTaken, UnknownQuestion, UnknownRun, UsageError
-from chargehand.facts.outcome import Question
+from chargehand.facts.outcome import Question, QuestionId
 from chargehand.roles.tool_loop import APPROVE, APPROVE_WITH, REJECT
 from chargehand.runtime.command_inbox import answers_in
 from chargehand.server.http.access_tokens import Grant
@@ -88,7 +88,7 @@ async def _open_questions(api: ApiContext, namespace: str) -> list[QuestionView]
 
 async def _asked(api: ApiContext, question: str, grant: Grant) -> Question:
     """The open question with this id. Raises an error if it is answered, closed or unknown."""
-    run = question.partition(":")[0]
+    run = QuestionId.read(question).run
     try:
         record = await api.runs.find(run, grant.namespace)
     except UnknownRun:
@@ -117,7 +117,7 @@ async def answered(api: ApiContext, question: str, text: str, grant: Grant) -> R
 
 async def taken_by(api: ApiContext, error: QuestionTaken) -> Refusal:
     """The error for a question that is already answered: by whom, with what, and when."""
-    record = await api.runs.records.read(error.question.partition(":")[0])
+    record = await api.runs.records.read(QuestionId.read(error.question).run)
     known = record.questions.get(error.question)
     at = None if known is None or known.answered is None else known.answered.at
     words, _, hint = str(error).partition("; ")

@@ -13,7 +13,7 @@ from chargehand.errors import ChargehandError, InternalError, UsageError
 from chargehand.facts.durations import length_of
 from chargehand.facts.events import RunStatus
 from chargehand.facts.limits import tightened
-from chargehand.facts.outcome import failed_by
+from chargehand.facts.outcome import QuestionId, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.presentation.event_relay import RunListener
 from chargehand.presentation.run_status import UNREADABLE, is_nested, looked_at, status_of
@@ -198,7 +198,7 @@ class McpTools:
         text: Annotated[str, Field(description="One of its choices, or any text if it has none.")],
     ) -> StatusReply:
         """Answer a question that a run asks, on behalf of the person who was asked."""
-        run = question.partition(":")[0]
+        run = QuestionId.read(question).run
         asked = (await self._boss.look(run)).questions
         found = next((each for each in asked if each.id == question), None)
         if found is None:
