@@ -14,12 +14,12 @@ from chargehand.facts.form_faults import MOST, form_faults, place_in_plan
 def test_a_plan_tells_every_fault() -> None:
     tasks = [
         {"id": "a", "descripton": "Do the a", "wroker": "a"},
-        {"id": "b", "description": 7, "needs": ["a", {"tsk": "a"}, 3], "limits": {"calls": "x"}},
+        {"id": "b", "description": 7, "needs": ["a", {"tsk": "a"}, 3], "limits": {"calls": "x", "cals": 1}},
     ]
     with pytest.raises(ch.UsageError) as refused:
         ch.Plan.from_json(json.dumps({"gaol": "g", "tasks": tasks}))
     head, *lines = str(refused.value).split("\n  - ")
-    assert head == "this is not a plan; it has 7 faults:"
+    assert head == "this is not a plan; it has 8 faults:"
     told = [line.partition("; the keys are")[0].partition(" the keys are")[0] for line in lines]
     assert told == [
         "task 1 ('a'), descripton: is not a known key; did you mean 'description'?",
@@ -28,6 +28,7 @@ def test_a_plan_tells_every_fault() -> None:
         "task 2 ('b'), needs item 2 tsk: is not a known key; did you mean 'task'?",
         "task 2 ('b'), needs item 3: must be str | object, not 3",
         "task 2 ('b'), limits calls: must be int | null, not 'x'",
+        "task 2 ('b'), limits cals: is not a known key; did you mean 'calls'?",
         "the plan, gaol: is not a known key; did you mean 'goal'?",
     ]
 

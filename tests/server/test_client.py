@@ -35,6 +35,9 @@ from chargehand.errors import (
     UnknownRun,
     UsageError,
 )
+from chargehand.facts.outcome import Usage
+from chargehand.facts.value import Value
+from chargehand.server.mcp.tool_replies import RunReply
 from tests.pseudo_terminal import terminal
 from tests.server.conftest import asker, clerk, serving, task
 
@@ -343,6 +346,34 @@ async def test_the_command_line_has_a_server_do_a_run(tmp_path: Path) -> None:
         assert (unkept.returncode, unkept.stdout) == (1, "did t0\n")
         short = await chargehand("--server", served.url, "--plan", "dear.json", "--calls", "0")
         assert short.returncode == 5, short
+
+
+@ch.worker("counter", "Asks models by itself")
+async def counter(brief: ch.Brief) -> ch.Done:
+    return ch.Done(Value.of("counted"), usage=Usage(calls=5))
+
+
+async def test_caps_that_workers_exceed_by_what_they_report_are_told_over_http(
+    tmp_path: Path,
+) -> None:
+    told = ("5 calls, more than Limits(calls=3)",)
+    boss = ch.Supervisor([counter], journal=tmp_path / "runs.db", limits=ch.Limits(calls=3))
+    async with (
+        serving(tmp_path, boss=boss) as served,
+        Client(served.url, token=served.token) as client,
+    ):
+        result = await client.run(plan_of("counter"))
+        assert (result.status, result.answer, result.over_budget) == ("succeeded", "counted", told)
+        assert (await client.cost(result.id)).over_budget == told
+        reply = RunReply.of(await boss.look(result.id), "succeeded", is_here=True)
+        assert tuple(reply.over_budget) == told
+        (tmp_path / "plan.json").write_text(plan_of("counter").to_json())
+        command = ["run", "--server", served.url, "--plan", str(tmp_path / "plan.json")]
+        ran = await asyncio.to_thread(
+            CliRunner().invoke, main, command, env={"CHARGEHAND_TOKEN": served.token}
+        )
+        assert ran.exit_code == 0
+        assert f"over budget: {told[0]}\n" in ran.stderr
 
 
 @ch.worker("late", "Is done after a while")

@@ -162,7 +162,7 @@ class _RemoteRun:
         if options["as_json"] and self._is_quiet:
             output.as_json(result)
         elif not options["as_json"]:
-            self._tell_gaps(result)
+            self._tell_shortfalls(result)
         if options["output"]:
             output.tell_unwritten(options["output"], "the run has not ended")
         self._tell(await self._client.questions(result.id))
@@ -199,13 +199,15 @@ class _RemoteRun:
         elif not as_json:
             if not is_written and result.text:
                 output.result(clean(result.text))
-            self._tell_gaps(result)
+            self._tell_shortfalls(result)
         exit_ = exit_of(RunStatus(result.status), self._reason) if result.has_ended else Exit.FAILED
         return Exit.FAILED if file and not is_written and exit_ is Exit.DONE else exit_
 
-    def _tell_gaps(self, result: RemoteResult) -> None:
+    def _tell_shortfalls(self, result: RemoteResult) -> None:
         for gap in result.gaps if not self._is_quiet else ():
             output.say(f"missing: {clean(str(gap))}")
+        for over in result.over_budget if not self._is_quiet else ():
+            output.say(f"over budget: {clean(over)}")
 
 
 class _RemoteQuestions:

@@ -84,6 +84,8 @@ class RemoteResult(Struct, frozen=True, kw_only=True):
     confidence: float = 0.0
     #: calls, tokens and money; money is None if no price list knows the models
     usage: dict[str, float | None] = {}
+    #: each cap of the run or of a task that was exceeded, in words
+    over_budget: tuple[str, ...] = ()
     #: untrusted sources that the answer derives from
     taint: tuple[str, ...] = ()
 
@@ -128,6 +130,8 @@ class RemoteCost(Struct, frozen=True, kw_only=True):
     usage: dict[str, float | None]
     #: money, tokens, calls; None: no limit
     budget: dict[str, float | None]
+    #: each cap of the run or of a task that was exceeded, in words
+    over_budget: tuple[str, ...] = ()
     #: models without a known price: sums of money leave them out
     unpriced: tuple[str, ...] = ()
 

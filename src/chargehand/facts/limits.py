@@ -95,6 +95,7 @@ class TaskLimits(
     metaclass=CheckedKeywords,
     frozen=True,
     kw_only=True,
+    forbid_unknown_fields=True,
     omit_defaults=True,
     repr_omit_defaults=True,
 ):

@@ -25,6 +25,8 @@ interface CostView {
   /** Models that no price list knows. What they cost is in no sum. */
   unpriced?: string[];
   budget: { money: number | null; tokens: number | null; calls: number | null };
+  /** Each cap that was exceeded, in words. */
+  over_budget?: string[];
 }
 
 const tokensOf = (usage: Usage): number => (usage.tokens_in ?? 0) + (usage.tokens_out ?? 0);
@@ -46,6 +48,12 @@ function Unpriced({ models }: { models: readonly string[] }) {
       unknown, and in no sum.
     </p>
   );
+}
+
+/** Which caps were exceeded: a worker's own framework may report its usage only after the call. */
+function OverBudget({ caps }: { caps: readonly string[] }) {
+  if (!caps.length) return null;
+  return <p class="note">Over budget: {caps.map(clean).join("; ")}.</p>;
 }
 
 function Budget({
@@ -206,6 +214,7 @@ export function CostPage({ model }: { model: RunModel }) {
           </p>
         </div>
       </div>
+      <OverBudget caps={found.value.over_budget ?? []} />
       <Unpriced models={found.value.unpriced ?? []} />
       <ShareTable
         title="By worker"

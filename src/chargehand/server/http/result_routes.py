@@ -39,6 +39,8 @@ class ResultView(Struct, frozen=True, kw_only=True):
     sources: dict[str, Any]
     #: calls, tokens_in, tokens_out, cache_read, cache_written, money (null: a price is not known)
     usage: Any
+    #: each cap of the run or of a task that was exceeded, in words
+    over_budget: tuple[str, ...]
     #: untrusted sources that the answer derives from
     taint: tuple[str, ...]
 
@@ -53,6 +55,8 @@ class CostView(Struct, frozen=True, kw_only=True):
     #: calls, tokens_in, tokens_out, cache_read, cache_written, money (null: a price is not known)
     usage: Any
     budget: Any
+    #: each cap of the run or of a task that was exceeded, in words
+    over_budget: tuple[str, ...]
     #: models without a known price: sums of money leave them out
     unpriced: list[str]
 
@@ -86,7 +90,7 @@ def result_routes(api: ApiContext) -> APIRouter:
         record = await api.runs.find(run, grant.namespace)
         found = api.runs.result_of(record)
         report = await in_thread(lambda: found.report)
-        return json_response(_cost_view(record, report))
+        return json_response(_cost_view(record, report, found.over_budget))
 
     @router.get("/compare", **returns(None, 200, "As `chargehand diff --json` prints it."))
     async def compared(
@@ -123,6 +127,7 @@ def _result_view(result: RunResult, state: str) -> ResultView:
         composed_by=answer.by,
         sources=sources,
         usage=views.usage_view(result.usage),
+        over_budget=result.over_budget,
         taint=result.taint,
     )
 
@@ -134,7 +139,7 @@ def _with_usage(told: list[dict[str, Any]], used: Iterable[Usage]) -> list[dict[
     ]
 
 
-def _cost_view(record: RunRecord, report: Report) -> CostView:
+def _cost_view(record: RunRecord, report: Report, over_budget: tuple[str, ...]) -> CostView:
     told = msgspec.json.decode(report.to_json(indent=None))
     figures = views.RunFigures(record)
     limits = record.live_run.limits
@@ -148,4 +153,5 @@ def _cost_view(record: RunRecord, report: Report) -> CostView:
         waste={**told["waste"], "usage": views.usage_view(report.waste.usage)},
         usage=views.usage_view(record.live_run.results.usage),
         budget={"money": limits.money, "tokens": limits.tokens, "calls": limits.calls},
+        over_budget=over_budget,
     )

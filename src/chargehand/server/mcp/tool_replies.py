@@ -144,6 +144,9 @@ class RunReply(BaseModel):
     tokens: int
     #: in dollars; null if the price of a model is not known
     money: float | None
+    over_budget: list[str] = Field(
+        description="Each cap of the run or of a task that was exceeded, in words."
+    )
     next: str
 
     @classmethod
@@ -169,6 +172,7 @@ class RunReply(BaseModel):
             calls=usage.calls,
             tokens=usage.tokens_in + usage.tokens_out,
             money=usage.cost,
+            over_budget=list(result.over_budget),
             next=_next(result, status, is_here=is_here),
         )
 
