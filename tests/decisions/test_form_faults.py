@@ -14,7 +14,12 @@ from chargehand.facts.form_faults import MOST, form_faults, place_in_plan
 def test_a_plan_tells_every_fault() -> None:
     tasks = [
         {"id": "a", "descripton": "Do the a", "wroker": "a"},
-        {"id": "b", "description": 7, "needs": ["a", {"tsk": "a"}, 3], "limits": {"calls": "x", "cals": 1}},
+        {
+            "id": "b",
+            "description": 7,
+            "needs": ["a", {"tsk": "a"}, 3],
+            "limits": {"calls": "x", "cals": 1},
+        },
     ]
     with pytest.raises(ch.UsageError) as refused:
         ch.Plan.from_json(json.dumps({"gaol": "g", "tasks": tasks}))

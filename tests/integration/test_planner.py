@@ -150,8 +150,12 @@ FAULTY = [
     (plan_text(LYON, {**GRAZ, "id": "t1"}), "2 tasks have this id"),
     (plan_text(task("t1", "Process the data")), "too vague to be checked"),
     (plan_text(task("t1", "  ")), "the description is empty"),
-    (plan_text(LYON, strategy="vote"), "Invalid enum value 'vote'"),
-    (json.dumps({"goal": "x", "tasks": [{"id": "t1"}]}), "missing required field"),
+    (plan_text(LYON, strategy="vote"), "the plan, strategy: must be one of merge, "),
+    (
+        json.dumps({"goal": 7, "tasks": [{"id": "t1"}]}),
+        "\n- task 1 ('t1'), description: is missing\n- task 1 ('t1'), worker: is missing\n"
+        "- the plan, goal: must be str, not 7\n",
+    ),
     (json.dumps(["t1"]), "The answer is not a plan"),
     ("Certainly! Here is a plan: first…", "The answer is not JSON"),
 ]

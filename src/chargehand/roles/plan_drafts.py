@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chargehand.errors import Fault, UnclearRequest, WorkerError
+from chargehand.facts.form_faults import form_faults, place_in_plan
 from chargehand.facts.limits import Limits
 from chargehand.facts.outcome import Cancelled, ErrorClass, Failed
 from chargehand.facts.plan import Plan, Reach, Strategy, Task, is_vague, who_can_read
@@ -314,7 +315,9 @@ def read_draft(text: str) -> tuple[WrittenPlan | None, str | None]:
             task.lists = task.id in mapped
         return written, None
     except msgspec.ValidationError as error:
-        return None, f"The answer is not a plan: {error}. Answer with the corrected JSON alone."
+        faults = form_faults(value, WrittenPlan, place_in_plan) or [str(error)]
+        listed = "".join(f"\n- {fault}" for fault in faults)
+        return None, f"The answer is not a plan:{listed}\nAnswer with the corrected JSON alone."
 
 
 def _in_order(tasks: list[WrittenTask]) -> list[WrittenTask]:
