@@ -152,8 +152,8 @@ async def test_calls_on_their_way_when_a_server_dies_are_told_that_their_effect_
     None
 ):
     async with kernel("mortal") as it:
-        before = await it.use("pid")
         waiting = asyncio.create_task(it.fails("hang"))
+        before = await it.use("pid")  # after it, the first call is on its way, too
         died = await it.fails("die")
         assert "ended (exit code 3); its last words: out of cheese" in str(died)
         for error, name in ((died, "die"), (await waiting, "hang")):
