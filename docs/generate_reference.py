@@ -554,7 +554,8 @@ def annotation(node: ast.expr | None) -> str:
 
 def comment(lines: list[str], node: ast.stmt) -> str:
     """The `#:` lines directly above a field, or the one that ends its line."""
-    beside = re.search(r"#: (.*)$", lines[(node.end_lineno or node.lineno) - 1])
+    own = lines[node.lineno - 1 : node.end_lineno]
+    beside = re.search(r"#: (.*)$", "\n".join(own), re.MULTILINE)
     if beside:
         return beside[1]
     first = node.lineno - 1

@@ -86,7 +86,7 @@ class Fault(Struct, frozen=True):
 
 
 class PlanRefused(UsageError):
-    """A plan has faults, so no task was started; or a change of one has, so nothing was changed."""
+    """A plan has faults, so no task was started; or a change to a plan has faults, so nothing was changed."""
 
     def __init__(self, faults: Sequence[Fault], kept: str = "nothing was started") -> None:
         self.faults = tuple(faults)
@@ -234,7 +234,7 @@ class RecordingTooLarge(UsageError):
 
 
 class RunDiffers(UsageError):
-    """A run cannot be copied: the target has a run with the same id and other events."""
+    """A run cannot be copied: the target has a run with the same id but different events."""
 
     def __init__(self, run: str, place: str, fact: str) -> None:
         self.run = run
@@ -321,7 +321,7 @@ class WrongLoop(UsageError):
 class ForkedCopy(UsageError):
     """Something of a run was used in a copy of its process, which `os.fork` made.
 
-    Only the process itself leads runs. A copy that comes back from a worker ends at once, with these words.
+    Only the process itself leads runs. A copy that returns from a worker ends at once, with this message.
     """
 
     def __init__(self, process: int) -> None:
@@ -438,7 +438,7 @@ class ModelRefused(ModelError):
 
 
 class ModelUnknown(ModelRefused):
-    """The provider has no model of this name, or no longer; or the base URL is wrong (404)."""
+    """The provider does not have this model, or no longer has it; or the base URL is wrong (404)."""
 
 
 class ModelGarbled(ModelError):

@@ -323,7 +323,7 @@ class RunResult:
 
     @property
     def over_budget(self) -> tuple[str, ...]:
-        """The caps of the run and its tasks that were passed, by usage that workers report themselves."""
+        """The caps of the run and its tasks that were exceeded by usage that workers reported themselves."""
         account = self._led.account
         return () if account is None else tuple(map(str, account.overruns()))
 

@@ -76,7 +76,7 @@ class Choice:
 
 
 def supervisor_for(choice: Choice, say: Say = print) -> Supervisor:
-    """A supervisor with the chosen crew, on a durable journal. A `Supervisor` as the crew keeps its own settings."""
+    """A supervisor with the chosen crew, on a durable journal. If the crew is a `Supervisor`, it keeps its own settings."""
     crew, taken = _crew_and_taken(choice, say)
     boss = _taken(crew, choice, taken) if isinstance(crew, Supervisor) else _made(crew, choice, say)
     if choice.notify:

@@ -27,9 +27,9 @@ _MOST_DOUBLINGS = 10
 class Rates(Struct, frozen=True, kw_only=True):
     """The rate limits of a provider. None: unknown, learned from its responses."""
 
-    #: a minute, evenly spread after a burst of a sixth of them: 120 are 20 at once, then 2 a second
+    #: per minute: a sixth of them at once, then evenly spread; 120 means 20 at once, then 2 per second
     requests: float | None = None
-    #: a minute, evenly spread after a burst of half of them
+    #: per minute: half of them at once, then evenly spread
     tokens: float | None = None
     #: calls at once
     concurrency: int | None = None

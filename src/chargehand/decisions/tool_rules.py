@@ -28,7 +28,7 @@ class InitRule(Struct, frozen=True, tag="init"):
 
 
 class ChildRule(Struct, frozen=True, tag="child"):
-    """After this tool, one of these must be called next."""
+    """The next call after a call to this tool must be to one of these tools."""
 
     tool: str
     children: Sequence[str]
@@ -39,7 +39,7 @@ class ChildRule(Struct, frozen=True, tag="child"):
 
 
 class TerminalRule(Struct, frozen=True, tag="terminal"):
-    """A call to this tool ends the work."""
+    """A successful call to this tool ends the attempt."""
 
     tool: str
 

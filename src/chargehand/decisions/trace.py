@@ -110,7 +110,7 @@ class Trace(Struct, forbid_unknown_fields=True):
     def busy(self) -> timedelta:
         """The work of all finished tasks added up: the time they would have taken one after another.
 
-        Steps of attempts that were lost, preempted or asked a person count if a later attempt went on from them.
+        Steps of attempts that were lost or preempted, or that asked a person, count if a later attempt continued from them.
         This is service time: waits of a call for its provider are left out, and a task of a
         nested supervisor counts with the work of its run.
         """

@@ -48,7 +48,7 @@ class StepSpan(Struct, forbid_unknown_fields=True):
     reserve: Usage = NO_USAGE
     #: the model that replied; for a failed call or a reply in a blob, the first choice
     model: str = ""
-    #: where the reply came from: call, cache (of an earlier equal call) or shared (with a concurrent equal call)
+    #: where the reply came from: call, cache (of an earlier identical call) or shared (with a concurrent identical call)
     source: str = ""
     #: requests that were sent for it, refused ones included
     sends: int = 0
@@ -65,7 +65,7 @@ class ProgressSpan(Struct, forbid_unknown_fields=True):
 
 
 class AttemptSpan(Struct, forbid_unknown_fields=True):
-    """One try at a task, or at a system task of the supervisor's own (`@plan`, `@refine:…`, `@answer`)."""
+    """One try at a task, or at one of the supervisor's own tasks (`@plan`, `@refine:…`, `@answer`)."""
 
     task: str
     attempt: int

@@ -29,7 +29,7 @@ _WORDS_AFTER = re.compile(r"[^.;:!?()\[\]\n\"“”]*")
 
 
 def cited(text: str) -> "list[str | Figure]":
-    """Split a text into plain parts and figures: what is followed by a source in brackets becomes a figure.
+    """Split text into strings and figures: what comes directly before a source in brackets becomes a figure.
 
     Numbers with their unit, dates and "quotations" become figures. Before any other source, the words since the last
     punctuation mark become a figure, which is found if the source contains exactly these words.

@@ -33,7 +33,7 @@ _ENDINGS = (".md", ".html")
 
 
 class Paragraph(Struct, frozen=True):
-    """A text with figures: `Paragraph(["We spent ", total, " on energy."])`."""
+    """Text with figures: `Paragraph(["We spent ", total, " on energy."])`."""
 
     parts: Sequence[Cell]
 
@@ -42,7 +42,7 @@ class Paragraph(Struct, frozen=True):
 
 
 class Bullets(Struct, frozen=True):
-    """A list of points, each a text or a sequence of texts and figures; `numbered` if their order matters."""
+    """A list of points, each a string or a sequence of strings and figures; `numbered` if their order matters."""
 
     points: Sequence[str | Sequence[Cell]]
     numbered: bool = False

@@ -17,7 +17,7 @@ _OPENING = (
 
 
 def task_results(result: RunResult) -> list[Block]:
-    """The results of a run as blocks of a document. If the answer is a text, only that text.
+    """The results of a run as blocks of a document. If the answer is text, only that text.
 
     Use it if the typed result of a run is missing, for example because the run exceeded its budget:
 

@@ -422,7 +422,7 @@ class Brief:
         return self._pending
 
     def drop_pending(self) -> NotAwaited | None:
-        """Close all calls that were never awaited; what to say of them, if there are any."""
+        """Close all calls that were never awaited, and return an error about them; None if there are none."""
         pending = self._pending
         left = () if pending is None else pending.drop()
         return None if pending is None or not left else pending.refusal(*left)

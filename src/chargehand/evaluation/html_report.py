@@ -23,7 +23,7 @@ td{font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 
 
 def html_of(result: Result) -> str:
-    """A self-contained HTML page. Text from models and files is escaped; characters that hide or reverse it, too."""
+    """A self-contained HTML page. Text from models and files is escaped, including characters that hide or reverse it."""
     gate = "".join(f'<p class="bad">gate: {escape(str(miss))}</p>' for miss in result.misses)
     parts = [
         f"<h1>{escape(result.suite)}</h1>",

@@ -60,7 +60,7 @@ class AnswerChecks(_Table, frozen=True):
 
 
 class Case(_Table, frozen=True):
-    """A test case: a request and the expectations of its result. Only what you state is measured."""
+    """A test case: a request and what you expect of its result. Only what you state is measured."""
 
     id: str
     request: str

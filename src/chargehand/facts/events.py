@@ -136,9 +136,9 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     taint: tuple[str, ...] = ()
     #: the run whose results are reused where their inputs have not changed
     reuses: str = ""
-    #: in a fork: the number of the event of the run it `reuses` that it starts from
+    #: in a fork: the number of the event, in the run that `reuses` names, from which the fork starts
     fork_seq: int = 0
-    #: in a fork: the tasks whose results are taken over, whatever their keys
+    #: in a fork: the tasks whose results are kept, whatever their keys
     keeps: tuple[str, ...] = ()
     #: in a fork: the tasks that continue after the steps that were finished at that event
     continues: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
     asks_budget: bool = False
     #: whether a person is asked if the request is too unclear for a plan
     clarifies: bool = False
-    #: whether a person approves the plan, and every change of it, before it is carried out
+    #: whether a person approves the plan, and every change to it, before it is carried out
     reviews: bool = False
     #: the workers that the plan may name; empty: all on the roster
     workers: tuple[str, ...] = ()
@@ -161,13 +161,13 @@ class RunRequested(StoredEvent, frozen=True, kw_only=True):
 
 
 class RunLed(StoredEvent, frozen=True, kw_only=True):
-    """A process leads the run from here on. Open attempts of the previous one are lost."""
+    """A process leads the run from here on. Open attempts of the previous leader are lost."""
 
     node: str
     epoch: int
-    #: the wait before retries while this process leads; None: the usual one
+    #: the wait before retries while this process leads; None: the default policy
     retry: RetryPolicy | None = None
-    #: when its circuit breakers of workers open, and for how long; None: the usual figures
+    #: when its circuit breakers for workers open, and for how long; None: the default figures
     breaker: BreakerFigures | None = None
     #: digest of the roster, if it had changed and a person accepted it; from then on, it is the run's roster
     crew: str = ""
@@ -295,7 +295,7 @@ class AttemptParked(StoredEvent, frozen=True, kw_only=True):
 
 
 class AttemptHeldUp(StoredEvent, frozen=True, kw_only=True):
-    """Everything left of the run that this attempt leads waits for people: active time stops."""
+    """All remaining work of the run that this attempt leads waits for people: active time stops."""
 
     task: str
     attempt: int
@@ -454,7 +454,7 @@ class CancelRequested(StoredEvent, frozen=True, kw_only=True):
 
 
 class WorkStopped(StoredEvent, frozen=True, kw_only=True):
-    """No more tasks start and running ones are stopped; the answer is made from the results so far."""
+    """No more tasks start and running ones are stopped; the answer is composed from the results so far."""
 
     reason: str
     by: str = ""
@@ -477,7 +477,7 @@ class BudgetChanged(StoredEvent, frozen=True, kw_only=True):
     """A person raised or lowered the budget of a run; it applies to all later reservations."""
 
     by: str = ""
-    #: None, here and below: as it was
+    #: None, here and below: unchanged
     money: float | None = None
     tokens: int | None = None
     calls: int | None = None

@@ -77,7 +77,7 @@ class OnFailure(
     `OnFailure(("again", "elsewhere:bob", "ask"))` retries, then hands the task to bob, then
     asks a person. If the last action is a retry, the task fails after it; otherwise the last
     action applies to every further failure. `steps` lists the actions. `kinds` has separate
-    lists for single error classes, each counted by itself:
+    lists for individual error classes, each counted separately:
     `kinds={"logic": ("rewritten", "without")}`. A denied task, or one that a nested run has
     already retried as often as it could, is retried only if the list of its class says so.
     """

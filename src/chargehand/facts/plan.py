@@ -37,22 +37,22 @@ FAULTS = {
     "no_tasks": "the plan is empty",
     "too_many_tasks": "more tasks than the cap",
     "bad_id": "an id that is empty, too long, or has characters that ids may not have",
-    "duplicate_id": "two tasks of one id",
+    "duplicate_id": "two tasks with the same id",
     "unknown_worker": "a worker or skill that the roster does not have",
     "no_worker": "neither a worker nor a skill, or both",
-    "dangling_need": "a need of a task that is not there",
+    "dangling_need": "a need for a task that does not exist",
     "self_need": "a task that needs itself",
-    "duplicate_need": "two needs that would arrive under one name",
+    "duplicate_need": "two needs whose results would have the same name",
     "cycle": "tasks that need each other in a circle",
-    "forward_need": "a need of a task that is written later (a warning, if asked for)",
-    "bad_output": "a JSON schema of the result that nothing can be checked against",
-    "empty_description": "nothing is said of what to do",
+    "forward_need": "a need for a task that comes later in the plan (a warning, if asked for)",
+    "bad_output": "an invalid or unsupported JSON schema of the result",
+    "empty_description": "the description of the task is empty",
     "vague": "a description too vague to be checked (a warning)",
-    "nobody_else": "a failure policy that hands over to nobody (a warning)",
+    "nobody_else": "a failure policy with `elsewhere` in a task that names a worker instead of a skill (a warning)",
     "missing_file": "a file that the worker cannot find (a warning)",
-    "no_items": "a pattern of files in `for_each` that no file fits (a warning)",
+    "no_items": "a file pattern in `for_each` that matches no file (a warning)",
     "missing_table": "a table that the worker cannot find (a warning)",
-    "bad_for_each": "something to map a task over that is no list, no need and no pattern of files, or has fewer items than at_least; or a pattern of files, if no worker reads files",
+    "bad_for_each": "a `for_each` that is neither a list, a need nor a file pattern, or that has fewer items than `at_least`; or a file pattern, if no worker has file tools",
 }
 
 #: files and tables that are named in a fault
@@ -104,9 +104,9 @@ _VAGUE = re.compile(
 class Strategy(StrEnum):
     """How the results of a plan are combined into one answer."""
 
-    MERGE = "merge"
-    SELECT = "select"
-    REDUCE = "reduce"
+    MERGE = "merge"  #: all results are combined
+    SELECT = "select"  #: the best result is chosen
+    REDUCE = "reduce"  #: many or long results are condensed into notes first
 
 
 class _PlanPart(
@@ -275,9 +275,9 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         """Find all faults of this plan, not only the first.
 
         `roster` holds the names of workers and skills; without it, workers are not checked. `reach` says
-        which files and tables each worker can reach: a task that names another one is only a warning,
-        because the file may not be meant to exist yet. A planner must correct such a task.
-        Tasks may be in any order; with `in_order`, a need of a later task is a warning.
+        which files and tables each worker can reach: a task that names any other file or table only
+        causes a warning, because the file may not be meant to exist yet. A planner must correct such a
+        task. Tasks may be in any order; with `in_order`, a need for a later task is a warning.
         """
         check = _check(self, roster, limits or Limits())
         if reach:

@@ -22,8 +22,8 @@ Size: TypeAlias = Converted[int | str | None, int | None]
 class Retention(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """Which finished runs a journal keeps. A run is deleted if any of the limits excludes it.
 
-    Open runs are always kept, and so are runs that open ones need. Nested runs are kept and deleted
-    together with the run above them and are not counted.
+    Unfinished runs are always kept, and so are the runs that they need. Nested runs are kept and
+    deleted together with the run above them and are not counted.
 
         Retention(older_than=timedelta(days=30), keep=1000, max_size="2GB")
     """
@@ -32,7 +32,7 @@ class Retention(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     older_than: SpanOrNone = usually(None)
     #: keep this many of the newest finished runs
     keep: int | None = None
-    #: bytes, or a text such as "2GB": delete the oldest runs until events and blobs fit
+    #: bytes, or a string such as "2GB": delete the oldest runs until events and blobs fit
     max_size: Size = usually(None)
 
     def __post_init__(self) -> None:

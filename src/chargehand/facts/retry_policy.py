@@ -12,7 +12,7 @@ class RetryPolicy(Struct, metaclass=CheckedKeywords, frozen=True, kw_only=True):
     """The backoff between tries. It doubles up to a cap, with jitter."""
 
     first: Span = usually(timedelta(seconds=1))
-    #: of every wait, the first included: with a cap below `first`, every wait is the cap
+    #: of every wait, including the first: with a cap below `first`, every wait is the cap
     cap: Span = usually(timedelta(minutes=1))
     #: the largest share by which a wait is shortened at random
     jitter: float = 0.5

@@ -154,7 +154,7 @@ class ModelSettings(
 ):
     """Settings of model calls; a setting that is None uses the provider's default."""
 
-    #: sent with every call, so that what a call can cost has a bound
+    #: sent with every call, so that the cost of a call is limited
     max_tokens: int = 4096
     temperature: float | None = None
     top_p: float | None = None
@@ -162,7 +162,7 @@ class ModelSettings(
     reasoning: str = ""
     seed: int | None = None
     stop: tuple[str, ...] = ()
-    #: tokens that a request and its answer may have together; None: 32,000 are reckoned with
+    #: tokens that a request and its answer may have together; None: chargehand assumes 32,000
     context: int | None = None
     #: further fields of the provider's protocol, sent as they are
     extra: dict[str, Any] = {}
@@ -203,7 +203,7 @@ class StopReason(StrEnum):
 
     END = "end"  #: it was finished
     TOOLS = "tools"  #: it wants tools called
-    LENGTH = "length"  #: it was cut at the maximum: never complete
+    LENGTH = "length"  #: it was cut off at the maximum length: never complete
     REFUSAL = "refusal"  #: the model or its provider would not answer
 
 
@@ -220,11 +220,11 @@ class ModelReply(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     parts: tuple[Part, ...]
     stop: StopReason
     usage: Usage = NO_USAGE
-    #: as the provider names what answered
+    #: the provider's name for the model that answered
     model: str = ""
-    #: if its headers tell
+    #: the provider's rate limits, if the headers of the reply state them
     allowance: CallAllowance | None = None
-    #: what is missing from the answer, where a model knows: its task is done in part
+    #: what is missing from the answer, if the model knows; the task is then done in part
     gaps: tuple[str, ...] = ()
 
     @property
@@ -244,9 +244,9 @@ class Abilities(Struct, frozen=True, kw_only=True):
     """What a model can do. Missing features are emulated or refused, never silently dropped."""
 
     tools: bool = True
-    #: answers are held to a JSON Schema by the provider
+    #: the provider makes answers fit a JSON Schema
     schema: bool = True
-    #: each place of a list is held to a schema of its own (`prefixItems`), and so is what may be left out
+    #: the provider also enforces a schema for each position of a list (`prefixItems`), and optional properties
     places: bool = False
     images: bool = True
     files: bool = True
@@ -254,9 +254,9 @@ class Abilities(Struct, frozen=True, kw_only=True):
     declines: bool = False
     #: costs something or leaves the machine; tests may forbid it
     is_real: bool = True
-    #: though it answers on this machine: a server there may hand on to a model that is paid for
+    #: may cost something although it answers on this machine: a local server may forward calls to a paid model
     may_cost: bool = False
-    #: its replies take tokens; False: it follows rules, and takes none
+    #: its replies use tokens; False: it follows rules and uses none
     is_metered: bool = True
 
 

@@ -32,7 +32,7 @@ _PIECE = re.compile(r"\S*\s*")
 class When:
     """A line for the first request that matches, whatever lines come before it."""
 
-    #: a function of the request, or words that it must hold
+    #: a function of the request, or words that the request must contain
     where: Callable[[ModelRequest], bool] | str
     line: Said
 

@@ -31,7 +31,7 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: the question, or how the run ended
     text: str
     at: datetime
-    #: the request of the run, cut
+    #: the request of the run, shortened
     request: str = ""
     #: the id of the task that asks
     task: str = ""
@@ -46,7 +46,7 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     default: str | None = None
     #: when the default is taken or, without a default, the task fails; None: it waits forever
     deadline_at: datetime | None = None
-    #: exactly what has to be decided on, as JSON, cut
+    #: exactly what has to be decided on, as JSON, shortened
     evidence: str = ""
     #: the command that answers it, with TEXT in place of the answer; empty if only this process can answer it
     answer: str = ""

@@ -67,7 +67,7 @@ class RecursiveSupervisor:
     """Does a simple task with one model call; splits a complex task and gives the parts to itself.
 
     It is a worker like any other. Each division is a nested run: parts run in parallel, the budget and
-    the deadline of the top run hold for the whole tree, and `Limits(depth=…)` limits its depth. At the
+    the deadline of the top run apply to the whole tree, and `Limits(depth=…)` limits its depth. At the
     last level, each task is done with one call.
     """
 

@@ -40,7 +40,7 @@ async def copy(
 
     Events keep their numbers, authors and hashes. Copying a run twice changes nothing. Raises `NotLeading` if a process
     leads the run, `NotBegun` if the run is submitted but not started, and `RunDiffers` if the target has a run with
-    the same id and other events. Only with `trust` does a request with the idempotency key of an imported run return
+    the same id but different events. Only with `trust` does a request with the idempotency key of an imported run return
     that run.
     """
     done = []

@@ -117,7 +117,7 @@ async def record(
 ) -> RunArchive:
     """Save a run, the runs nested in it, their boards and blobs to one file, atomically.
 
-    Without `content`, texts, values and blobs are left out. An existing file is replaced only with `force`.
+    Without `content`, text, values and blobs are left out. An existing file is replaced only with `force`.
     """
     target = checked_path(path, "the recording")
     async with journal_at(journal) as source:

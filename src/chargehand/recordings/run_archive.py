@@ -38,7 +38,7 @@ class RunArchive(Struct, frozen=True, kw_only=True):
     streams: dict[str, StreamCopy]
     #: loads a blob by its digest
     blob: Callable[[str], Awaitable[bytes]]
-    #: whether the archive contains texts, values and blobs
+    #: whether the archive contains text, values and blobs
     has_content: bool = True
     #: version of chargehand that recorded the run
     chargehand: str = ""

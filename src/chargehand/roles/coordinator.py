@@ -45,8 +45,8 @@ class _Ended(Struct, frozen=True):
 class Coordinator:
     """Monitors all runs of a journal: progress, health and conflicts. Only reads.
 
-    It keeps what it has read: each call reads only new events, and nothing of finished runs. It
-    may be used while others work, also from another process. Use it in one event loop.
+    It keeps what it has read, so each call reads only events that are new since the last call. You
+    can use it while runs are in progress, even in another process. Use it in one event loop.
 
         async with ch.Coordinator("runs.db") as coordinator:
             print(await coordinator.progress())

@@ -60,7 +60,7 @@ class RunOptions(TypedDict, total=False):
     approach: Approach | str
     #: when routing: the worker for a request that clearly fits no other
     default: str
-    #: the answer is to be of this type (a Pydantic model, a dataclass) or fit this JSON schema
+    #: the type of the answer (a Pydantic model, a dataclass), or a JSON schema that the answer must fit
     output: Any
     #: draft the answer from finished tasks while the last tasks are still running
     drafts: bool
@@ -70,19 +70,19 @@ class RunOptions(TypedDict, total=False):
     after: str | None
     #: the run whose results are reused where their inputs have not changed
     reuse: str | None
-    #: when nothing is left to spend: stop (default: the answer is made of what there is) or ask a person
+    #: when the budget is used up: stop (default; the answer is composed from the results so far) or ask a person
     on_budget: str
     #: when a person must answer: wait, return, supervisor or fail; see docs/questions.md for the default
     on_question: OnQuestion | str | None
     #: where the crew comes from, so that the run can be resumed by its id alone
     source: dict[str, Any]
-    #: whether a person is asked when no plan can be made of the request; else the run fails
+    #: whether a person is asked when the request cannot be turned into a plan; otherwise the run fails
     clarify: bool
-    #: whether a person approves the plan, and every change of it, before it is carried out; see docs/questions.md
+    #: whether a person approves the plan, and every change to it, before it is carried out; see docs/questions.md
     review: bool
     #: the workers that its plan may name; None: the whole roster
     workers: Sequence[str] | None
-    #: whose run it is, where several teams share one server: its tokens see their own namespace only
+    #: the namespace of the run, if several teams share one server: a token sees only runs of its own namespace
     namespace: str
 
 

@@ -84,7 +84,7 @@ class Supervisor:
     """Runs requests and plans with a roster of workers, embedded in this process.
 
     `journal` is a path for a durable journal, or None for one in memory. `parallel` is the
-    number of attempts at once over all runs, fixed or `Elastic`; `starts` is the start rate,
+    number of attempts at once across all runs, fixed or `Elastic`; `starts` is the start rate,
     and `breaker` says when a worker that keeps failing gets no tasks for a while. `model` plans
     and answers (with `settings`, and the prompts in `prompts`) and serves workers without a
     model of their own. `deps` is passed to their tools, `secrets` to the tools of workers that
@@ -271,7 +271,7 @@ class Supervisor:
                 return
 
     async def submit(self, request: str | Plan, **terms: Unpack[RunOptions]) -> Run:
-        """Start a run and return at once. It is durable when this returns; `run.wait()` waits for its end."""
+        """Start a run and return at once. The run is durable when this returns; `run.wait()` waits for its end."""
         async with self._runtimes.at_work() as runtime:
             asking = self._asking(terms, is_submitted=True)
             run, written = await self._start.begin(runtime, request, terms, asking=asking)
@@ -292,9 +292,9 @@ class Supervisor:
         """Continue an interrupted run; for a finished one, return its result again.
 
         `output` is the type that the run was started with, which the journal does not hold:
-        without it `result.output` is plain data. If the roster has changed, it says what
-        changed and continues only with `accept`. Raises `NotLeading` while another live
-        process leads the run.
+        without it `result.output` is plain data. If the roster has changed, the run continues
+        only with `accept`; otherwise, `RosterMismatch` says what changed. Raises `NotLeading`
+        while another live process leads the run.
         """
         async with self._runtimes.at_work() as runtime:
             asking = replace(self._asking(RunOptions(on_question=on_question)), accepts=accept)
@@ -332,9 +332,9 @@ class Supervisor:
         """Start a new run from event `at` of a recorded run (default: its last event), with changes; wait for its end.
 
         Tasks that were done by then keep their results, unless they, their workers (only without `at`) or what
-        they need has changed. `tasks` replaces tasks of the same ids, `redo` runs tasks again, `plan` replaces
+        they need has changed. `tasks` replaces tasks with the same ids, `redo` runs tasks again, `plan` replaces
         the whole plan. Limits, priority and output type are inherited. Raises `EffectsWouldRepeat` if steps that
-        changed something outside would be done once more, unless `repeat_effects`.
+        changed something outside would be repeated, unless `repeat_effects`.
         """
         async with self._runtimes.at_work() as runtime:
             changes = ForkChanges(plan=plan, tasks=tasks, redo=redo, instruction=instruction)
@@ -365,7 +365,7 @@ class Supervisor:
 
         A supervisor takes such runs while it is open: `async with boss:` keeps it open. Until then the status of
         the run is `submitted`. A run with a known key is not posted a second time. Raises `UsageError` if the
-        journal is in the memory of a supervisor that is not open, since nobody could take the run.
+        journal is in the memory of a supervisor that is not open, because no other process could take the run.
         """
         if self._config.journal.is_private and not self._runtimes.is_entered:
             raise UsageError(
@@ -420,7 +420,7 @@ class Supervisor:
             resources.notices.add(notify)
 
     def replace_models(self, stand_in: "Callable[[str | Model], Model]") -> None:
-        """Replace every model by what `stand_in` returns for it, also those of workers and nested supervisors."""
+        """Replace every model by what `stand_in` returns for it, including those of workers and nested supervisors."""
         if self._runtimes.current is not None:
             raise UsageError("this supervisor is running; replace its models before the first run")
         self._config.resources.stand_in = stand_in
@@ -527,7 +527,7 @@ class Supervisor:
         calls: int | None = None,
         by: str = "",
     ) -> None:
-        """Raise or lower the budget of a run, whichever process leads it; caps that are not named stay.
+        """Raise or lower the budget of a run, whichever process leads it; caps that are not named do not change.
 
         It applies to all later reservations. Raises `UsageError` if no cap is named, for a run
         without a budget or a finished one, and for a cap on money if the price of a model is
@@ -539,7 +539,7 @@ class Supervisor:
         """Start nothing new in a run, and in the runs nested in it, until `unpause`.
 
         Running attempts stop at their next step and continue from there later, without
-        repeating one; an attempt without steps runs to its end. Active time does not
+        repeating a step; an attempt without steps runs to its end. Active time does not
         advance, deadlines do. A run stays paused after a restart. Pausing twice, or pausing
         a finished run, changes nothing.
         """
@@ -553,7 +553,7 @@ class Supervisor:
         """Have a model change the unfinished part of a run's plan as the note says.
 
         The note is also passed to the model that composes the answer. With a `key`, sending
-        it again to a run that another process leads changes nothing. Raises `UsageError` if
+        the note again to a run that another process leads changes nothing. Raises `UsageError` if
         nothing can be changed any more, or if the supervisor that leads the run has no model.
         """
         await self.control.steer(run_id, note, key=key, by=by)
@@ -563,7 +563,7 @@ class Supervisor:
     ) -> dict[str, str]:
         """Replace the unstarted part of a run's plan, whichever process leads it.
 
-        `version` is that of the plan that was edited; raises `PlanChanged` if it has another by now, and
+        `version` is that of the plan that was edited; raises `PlanChanged` if the plan has a newer version, and
         `PlanRefused` with all faults. A task that changed, and those that need it, get new ids: returns
         them by their old ids.
         """
@@ -585,7 +585,7 @@ class Supervisor:
         """Have the supervisor's model answer a plain question of a run; returns the answer.
 
         Raises `UsageError` for an approval or another question that is for people, and if
-        there is no model or it cannot say.
+        there is no model or the model cannot answer.
         """
         run_id, task_id, _ = QuestionId.read(question_id)
         result = await self.look(run_id)
@@ -631,7 +631,7 @@ class Supervisor:
     ) -> "Coordinator":
         """A read-only monitor of all runs and boards of this journal.
 
-        It reports progress, health and conflicts. `boards` names boards to read next to
+        It reports progress, health and conflicts. `boards` names boards to read in addition to
         those of runs; an attempt that is silent for longer than `patience` counts as stuck;
         `recent` leaves out runs that ended longer ago.
         """
@@ -659,11 +659,12 @@ class Supervisor:
     ) -> None:
         """Serve until `stop` is called: lead posted runs, and runs whose leader has died.
 
-        Any number of supervisors may serve one journal. One leads a run, the others stand by, also for the runs
-        of one that stops. A run that another program released (Ctrl-C, an open question that was returned)
-        waits until it is resumed. Cancelling this call is `stop(0)`: what runs is stopped and left to the
-        others. `source` says where the crew comes from, as the command line does. Finished runs that `retention`
-        excludes, or that of the supervisor, are deleted in the background. `when_ready` is called once
+        Any number of supervisors may serve one journal. One of them leads a run; the others stand by, and take
+        over the run if its leader stops. A run that another program released (Ctrl-C, an open question that was
+        returned) waits until it is resumed. Cancelling this call has the effect of `stop(0)`: running attempts are
+        stopped, and their runs are left to the others. `source` says where the crew comes from, as the command line
+        does. Finished runs that `retention` (by default, that of the supervisor) excludes are deleted in the
+        background. `when_ready` is called once
         other processes can see that this one serves. Raises `UsageError` for a journal in memory, which no
         other process can see.
         """

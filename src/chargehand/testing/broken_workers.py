@@ -83,7 +83,7 @@ def fails(
 def dies(worker: Member, *, at_step: int, times: int = 1) -> Member:
     """Wrap a worker so that its first `times` attempts die right after their `at_step`-th step is recorded.
 
-    Steps are model calls, tool calls and calls of `brief.step`; replayed steps do not count. The attempt is lost, as if
+    Steps are model calls, tool calls and calls to `brief.step`; replayed steps do not count. The attempt is lost, as if
     its process had been killed, and another attempt continues. If an attempt that should die returns earlier, its task
     fails and is not retried, so that a test does not pass without its fault.
     """

@@ -26,7 +26,7 @@ class ToolResult(Struct, frozen=True, omit_defaults=True):
     is_truncated: bool = False
     #: the untrusted sources from which it derives
     taint: tuple[str, ...] = ()
-    #: the name of the stored whole output if it was cut; empty: it is not stored
+    #: the name under which the whole output is stored, if it was cut; empty: it is not stored
     spooled: str = ""
 
     @property

@@ -19,7 +19,7 @@ class Load(Struct, frozen=True, kw_only=True):
     failed: int = 0
     #: the total time of all completed attempts
     busy: timedelta = _NO_TIME
-    #: time of its last event
+    #: time of its latest event
     last_at: datetime | None = None
 
     @property
@@ -41,10 +41,10 @@ class Load(Struct, frozen=True, kw_only=True):
 class Progress(Struct, frozen=True, kw_only=True):
     """The progress of one run, or of all together. Each task is counted once, by its state."""
 
-    #: waits for other tasks, for a slot or for its next try
+    #: waiting for other tasks, for a slot or for the next try
     pending: int = 0
     running: int = 0
-    #: waits for a person's answer
+    #: waiting for a person's answer
     asking: int = 0
     completed: int = 0
     failed: int = 0

@@ -56,7 +56,7 @@ def supervisor_worker_workflow(
 
     The dict has the keys `request_id`, `pool`, `tasks`, `results`, `failures`, `questions`, `progress`,
     `final_result`, `gaps`, `contradictions` and `confidence`. `on_result` gets the result of each attempt,
-    `on_progress` the overall progress, up to a few hundred times; calls of both never overlap. After
+    `on_progress` the overall progress, up to a few hundred times; calls to both never overlap. After
     `timeout`, the request is closed: the finished tasks are the result, and all others are gaps. `work` is
     what the workers do instead of calling the model of `worker_config`.
     """

@@ -99,7 +99,7 @@ async def serve_stdio(boss: Supervisor, *, approvals: bool = False) -> None:
     """Serve one client over stdin and stdout until it closes them. Unfinished runs can be resumed.
 
     Meanwhile, all other output of this process goes to stderr. With `approvals`, the tool `answer` takes answers to all
-    questions: also approvals of tool calls and plans, and decisions about failed tasks, the budget and steps in doubt.
+    questions, including approvals of tool calls and plans, and decisions about failed tasks, budgets and steps in doubt.
     """
     async with boss, McpTools(boss, approvals=approvals) as calls:
 
