@@ -2,6 +2,17 @@
 
 Journal first, act second: a crash in between replays the events and acts then, while the other
 order could act on a decision that was never recorded.
+
+`Runtime`, at the end, is the loop. It is composed of the parts before it:
+
+- `PendingMessages`: what the next round decides about
+- `LedRuns`: the runs that are led here, who waits for them, and how one is let go
+- `RunOpener`: begins runs and takes over those of others
+- `WorkerMembers`: workers that join and leave
+- `PersonWaits`: what happens to runs that wait for people
+- `AttemptWriter`: has the steps of attempts written, within the budget
+- `RunsBelow`: what nested supervisors may ask
+- `BatchWriter`: writes what a round decided, and tells listeners and hooks
 """
 
 import asyncio
