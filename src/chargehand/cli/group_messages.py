@@ -23,7 +23,8 @@ from chargehand.supervisor_factory import journal_place
 def talk(run_id: str, journal: str, *, as_json: bool) -> None:
     """Print the messages of a group conversation in a RUN, in order.
 
-    Each message shows who said what to whom. RUN is the id of a run, the beginning of an id, or `last`.
+    The command shows each message with its sender and recipients. RUN is the id of a run, the beginning of an id, or
+    `last`.
     """
 
     async def told(boss: Supervisor, head: Head) -> list[Message]:

@@ -39,8 +39,8 @@ def place(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
 @click.option(
     "--approvals",
     is_flag=True,
-    help="Let clients answer all questions with the tool `answer`: approvals of tool calls and plans, failed tasks, the "
-    "budget, steps in doubt. By default, only people can.",
+    help="Let clients answer all questions with the tool `answer`, including those about approvals of tool calls and "
+    "plans, failed tasks, the budget and interrupted steps. By default, only people can answer these.",
 )
 def mcp(*, http: tuple[str, int] | None, approvals: bool, **options: Any) -> None:
     """Serve the crew over MCP, the Model Context Protocol.

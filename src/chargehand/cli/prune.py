@@ -72,7 +72,7 @@ def prune(*, dry_run: bool, journal: str, as_json: bool, **options: Any) -> None
 
     A run is deleted if any of the options selects it. Its board, its blobs and the runs nested in it are deleted
     with it. Unfinished runs are kept, and so are runs whose results an unfinished run reuses. Other processes can
-    use the journal meanwhile.
+    use the journal in the meantime.
     """
     retention = retention_of(options)
     if retention is None:

@@ -45,7 +45,7 @@ MOST_LINES = 60
     metavar="FILE",
     help=f"Write to FILE. Default: RUN{SUFFIX}.",
 )
-@click.option("--no-content", is_flag=True, help="Leave out texts, values and blobs.")
+@click.option("--no-content", is_flag=True, help="Leave out text, values and blobs.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @journal_option
 def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, journal: str) -> None:
@@ -53,7 +53,7 @@ def record(run_id: str, *, file: Path | None, no_content: bool, force: bool, jou
 
     The file contains events, boards, blobs and their hashes. You can replay, compare, fork and import it anywhere.
     Secrets that chargehand knows are redacted before they reach the journal, so they are not in the file. With
-    --no-content, the file contains the structure, times and costs of the run, but none of its texts.
+    --no-content, the file contains the structure, times and costs of the run, but none of its text.
 
     RUN is the id of a run, the beginning of an id, or `last`.
     """

@@ -32,7 +32,7 @@ MOST_ASKED = 5
     metavar="URL",
     default="",
     callback=stated,
-    help="Answer a question of a run on the server at this URL, as `run --server` prints it.",
+    help="Answer a question of a run on the server at this URL. `run --server` prints the complete command.",
 )
 def answer(question: str, text: str, journal: str, server: str) -> None:
     """Answer a question that a run has asked.
@@ -104,8 +104,8 @@ def _goes_on(question: str, standing: FoundRun, servers: Sequence[Server], journ
 def cancel(run_id: str, journal: str, *, answer_now: bool, reason: str) -> None:
     """Cancel a RUN, or make it answer now.
 
-    With --answer-now, the work stops, and the run answers from the results so far. Both work no matter which process
-    leads the run. RUN is the id of a run, the beginning of an id, or `last`.
+    With --answer-now, the work stops, and the run answers from the results so far. The command works no matter which
+    process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
     """
 
     def end(boss: Supervisor, run: str) -> Awaitable[None]:

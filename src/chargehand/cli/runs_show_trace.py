@@ -178,7 +178,7 @@ def show(run_id: str, journal: str, *, as_json: bool) -> None:
 @click.option(
     "--no-content",
     is_flag=True,
-    help="Leave out the texts of prompts, replies, arguments and results.",
+    help="Leave out the text of prompts, replies, arguments and results.",
 )
 def trace(
     run_id: str | None, journal: str, *, as_json: bool, tree: bool, schema: bool, no_content: bool

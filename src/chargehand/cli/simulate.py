@@ -62,7 +62,7 @@ _NAMES = 11
     type=WholeNumber(1, 10_000),
     default=200,
     metavar="N",
-    help="Number of simulations. Default: 200. Plans with very many items are simulated less often.",
+    help="Number of simulations. Default: 200. Plans with very many items get fewer simulations.",
 )
 @click.option(
     "--items",
