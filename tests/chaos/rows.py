@@ -200,7 +200,14 @@ ROWS = [
         0.5,
         at_once=2,
     ),
-    Row("C5", "everything reported twice", delivery.c5_trial, 1000, "0 twice", 0.02),
+    Row(
+        "C5",
+        "every worker's report, answer and cancellation delivered twice",
+        delivery.c5_trial,
+        1000,
+        "0 twice",
+        0.02,
+    ),
     Row(
         "C8",
         "process dies right after it starts to lead",

@@ -9,7 +9,7 @@ order could act on a decision that was never recorded.
 - `LedRuns`: the runs that are led here, who waits for them, and how one is let go
 - `RunOpener`: begins runs and takes over those of others
 - `WorkerMembers`: workers that join and leave
-- `PersonWaits`: what happens to runs that wait for people
+- `WaitingRuns`: what happens to runs that wait for people
 - `AttemptWriter`: has the steps of attempts written, within the budget
 - `RunsBelow`: what nested supervisors may ask
 - `BatchWriter`: writes what a round decided, and tells listeners and hooks
@@ -793,7 +793,7 @@ class WorkerMembers:
         self._engine.preempt(run, task, attempt)  # so that it costs the task none of its attempts
 
 
-class PersonWaits:
+class WaitingRuns:
     """What waits for people: it is said, given up where nobody is waited for, or let go of."""
 
     def __init__(
@@ -1000,7 +1000,7 @@ class BatchWriter:
         parts: RuntimeParts,
         runs: LedRuns,
         members: WorkerMembers,
-        waits: PersonWaits,
+        waits: WaitingRuns,
         blocked: BlockedWrites,
         place: str,
     ) -> None:
@@ -1159,7 +1159,7 @@ class Runtime:
         self._alarm = Alarm(clock, self._pending.wake)
         self.runs = LedRuns(parts, self._pending)
         self.members = WorkerMembers(parts, self._pending)
-        self._waits = PersonWaits(kernel, clock, self._pending, self.runs, place)
+        self._waits = WaitingRuns(kernel, clock, self._pending, self.runs, place)
         self._writer = BatchWriter(
             parts, self.runs, self.members, self._waits, self._blocked, place
         )
