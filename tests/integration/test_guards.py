@@ -275,7 +275,7 @@ async def test_a_run_that_cannot_be_read_is_not_kept_by_who_tried_to_lead_it() -
         runtime = other._runtimes.enter()
         with pytest.raises(JournalDamaged):
             await runtime.opener.take_over(run.id, lambda _: None)
-        other._runtimes.leave(runtime)
+        other._runtimes.leave()
         (head,) = await journal.heads()
         assert head.owner == ""
 

@@ -211,6 +211,7 @@ class Account:
         """Count all open reservations as spent, because the run is no longer led here."""
         for task, attempt, *_ in list(self._open):
             self._write_off(task, attempt)
+        self._tell_waiting()
 
     def shortage(self, task: str, want: Usage) -> Shortage | None:
         """Which cap, here or above, prevents this reservation; None if none does."""

@@ -1283,7 +1283,7 @@ class Schedule:
     def _fail_run(self, node: TaskNode, at: datetime) -> list[Command]:
         """Stop the run because of this task; the answer is composed from the results so far."""
         # Set the reason before the task settles, so that dependent tasks are stopped like all others.
-        self._stop_reason = f"{node.task.id} failed"
+        self._stop_reason = self._stop_words = f"{node.task.id} failed"
         settled = self._settle(node, TaskState.FAILED, at)
         return [*settled, *self._stop_all(self._stop_reason, at), *self._deadlines.close(at)]
 

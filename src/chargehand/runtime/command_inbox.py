@@ -447,8 +447,19 @@ class CommandInbox:
         if event is None:
             await self._discard(letter)
         elif await self._leader.propose(letter.stream, event, mail=letter.id) is None:
-            log.warning("mail_refused run=%s subject=%s", letter.stream, letter.subject)
+            await self._put_back(letter)
+
+    async def _put_back(self, letter: Mail) -> None:
+        """A command was not written: it was refused, or its run is led here no longer, and another may take it."""
+        run = letter.stream
+        if run not in self._leader.kernel.runs:
+            if not any(
+                head.stream == run and head.is_ended for head in await self._journal.heads()
+            ):
+                self._seen.discard(letter.id)
+                return
             await self._discard(letter)
+        log.warning("mail_refused run=%s subject=%s", run, letter.subject)
 
     async def _accept(self, letter: Mail) -> None:
         """Lead a run that another process submitted, unless it names workers that we do not have."""
@@ -465,8 +476,8 @@ class CommandInbox:
                 leading = await self._leader.opener.begin(
                     submitted.requested, submitted.plan, may_exist=True, mail=letter.id
                 )
-        except NotLeading:
-            pass
+        except NotLeading:  # another begins it just now; if it does not, the letter is still there
+            self._seen.discard(letter.id)
         except (JournalFull, JournalBusy, JournalReadOnly) as error:
             self._seen.discard(letter.id)  # it stays where it is until there is room
             log.warning("submission_put_off run=%s error=%s", run, error)

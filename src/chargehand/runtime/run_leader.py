@@ -143,6 +143,8 @@ class PendingMessages:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._messages: list[RunMessage] = []
+        #: those of the round under way
+        self._taken: list[RunMessage] = []
         #: set when the loop may have something to do
         self.wake = asyncio.Event()
         #: a place may have become free since the last round
@@ -177,15 +179,15 @@ class PendingMessages:
 
     def take(self) -> list[RunMessage]:
         """All of it, for one round."""
-        messages, self._messages = self._messages, []
+        self._taken, self._messages = self._messages, []
         self.is_freed = False
-        return messages
+        return self._taken
 
-    def end(self, unanswered: Iterable[object]) -> None:
-        """Nothing is written any more: whoever waits for that, in a thread perhaps, is told so; so are these tickets."""
+    def end(self) -> None:
+        """Nothing is written any more: answer all tickets with None, also those of a round that failed."""
         self._is_over = True
-        for ticket in (*unanswered, *(message.ticket for message in self._messages)):
-            answer_ticket(ticket, None)
+        for message in (*self._taken, *self._messages):
+            answer_ticket(message.ticket, None)
 
     def _add(self, message: RunMessage) -> None:
         self._messages.append(message)
@@ -266,21 +268,25 @@ class BlockedWrites:
             work.exception()  # who still waits has it
 
     async def unless_stalled(self, done: "asyncio.Future[T]") -> T:
-        """What this returns, once it is done. Raises the error of the journal if that waits for room."""
-        stalled = asyncio.ensure_future(self._is_stalled.wait())
-        try:
-            waited: set[asyncio.Future[Any]] = {done, stalled}
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stalled.cancel()
-        error = self._no_room
-        if not done.done() and error is not None:
-            fact = str(error).partition("; ")[0]
-            raise type(error)(
-                f"{fact}; this is not stored yet: it waits, and takes effect when the journal can be written "
-                "again, unless this process ends before"
-            )
-        return await done
+        """Wait until it is done and return its result. Raises the error of the journal if that is full or read-only.
+
+        A caller that is cancelled does not cancel it.
+        """
+        while not done.done():
+            stalled = asyncio.ensure_future(self._is_stalled.wait())
+            try:
+                waited: set[asyncio.Future[Any]] = {done, stalled}
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stalled.cancel()
+            error = self._no_room
+            if not done.done() and error is not None:
+                fact = str(error).partition("; ")[0]
+                raise type(error)(
+                    f"{fact}; this is not stored yet: it waits, and takes effect when the journal can be written "
+                    "again, unless this process ends before"
+                )
+        return done.result()
 
 
 class Listeners:
@@ -462,16 +468,37 @@ class LedRuns:
         if live_run is None or run in self._leaving:
             return
         self._leaving.add(run)
-        self.stop_attempts(run, live_run, why)
-        released = RunReleased(node=self._leases.node, reason=why, at=self._clock.now())
-        await self._pending.propose(run, released)
-        if self.leads(run):
-            self._kernel.close(run)
-            if not (self.is_serving and self._kernel.is_draining):
-                await self._leases.release(run, live_run.schedule.epoch)
-            how = "resume it with this id: what is done is kept"
-            self.settle(run, ending or RunInterrupted(run, how))
-        self._leaving.discard(run)
+        try:
+            self.stop_attempts(run, live_run, why)
+            released = RunReleased(node=self._leases.node, reason=why, at=self._clock.now())
+            await self._pending.propose(run, released)
+            if self.leads(run):
+                self._kernel.close(run)
+                if not (self.is_serving and self._kernel.is_draining):
+                    await self._release(run, live_run.schedule.epoch)
+                how = "resume it with this id: what is done is kept"
+                self.settle(run, ending or RunInterrupted(run, how))
+        finally:
+            self._leaving.discard(run)
+
+    async def _release(self, run: str, epoch: int) -> None:
+        """Let another lead this run. A journal that cannot be written is waited for, unless all stops."""
+        while True:
+            try:
+                await self._leases.release(run, epoch)
+            except (JournalFull, JournalBusy, JournalReadOnly) as error:
+                if self.is_stopping:
+                    log.warning(
+                        "lease_not_released run=%s error=%s; it ends with this process", run, error
+                    )
+                    return
+                log.warning("lease_not_released run=%s error=%s; trying again", run, error)
+                await asyncio.sleep(RETRY_WRITE.total_seconds())
+            except (JournalError, UsageError) as error:
+                log.warning("lease_not_released run=%s error=%s", run, error)
+                return
+            else:
+                return
 
     def is_let_go(self, run: str) -> bool:
         """Whether its attempts are stopped to be done by who resumes it."""
@@ -479,9 +506,12 @@ class LedRuns:
 
     def close_released(self, entries: Mapping[str, Sequence[Event]]) -> None:
         """Close the runs that are being let go and of which that was written: the next round must not decide
-        about them any more."""
+        about them any more, and what this one has started is not done."""
         for run in self._leaving.intersection(entries):
             if any(type(event) is RunReleased for event in entries[run]):
+                live_run = self._kernel.runs.get(run)
+                if live_run is not None:
+                    self.stop_attempts(run, live_run, "its run was let go")
                 self._kernel.close(run)
 
     async def abandon(self, error: BaseException) -> None:
@@ -492,17 +522,25 @@ class LedRuns:
             log.warning("runtime_cancelled; the event loop ends: resume %s", ", ".join(left))
         why = "the event loop of its supervisor ended"
         for run, live_run in left.items():
-            told = (
-                error if isinstance(error, Exception) else RunInterrupted(run, f"{why}; resume it")
-            )
-            self._kernel.close(run)
-            self.settle(run, told)
             if live_run is not None:
-                await self._release(
-                    run, live_run.schedule.epoch, why if is_cancelled else str(error)
+                self.stop_attempts(run, live_run, why)
+        try:
+            for run, live_run in left.items():
+                self._kernel.close(run)
+                if live_run is not None:
+                    await self._write_release(
+                        run, live_run.schedule.epoch, why if is_cancelled else str(error)
+                    )
+        finally:  # also if this is cancelled: nobody waits for what does not come
+            for run in left:
+                told = (
+                    error
+                    if isinstance(error, Exception)
+                    else RunInterrupted(run, f"{why}; resume it")
                 )
+                self.settle(run, told)
 
-    async def _release(self, run: str, epoch: int, why: str) -> None:
+    async def _write_release(self, run: str, epoch: int, why: str) -> None:
         """Let go of a run without the loop that would write it down, as far as the journal can."""
         released = RunReleased(node=self._leases.node, reason=why, at=self._clock.now())
         with contextlib.suppress(JournalError, UsageError):
@@ -591,6 +629,7 @@ class RunOpener:
             # It may have been posted where clocks go ahead of ours.
             self._clock.not_before(requested.at)
             letters = await self._commands.letters_for(run) if mail and not has_begun else []
+            self._refuse_ending(run)
         if has_begun:
             await self._leases.release(run, epoch)
             return None
@@ -651,6 +690,7 @@ class RunOpener:
             letters = await self._commands.letters_for(run)
             is_capped = above is not None or has_caps(_limits_in(history))
             below = await spent_below(self._journal, history) if is_capped else {}
+            self._refuse_ending(run)
         # No more waiting up to `RunLed`: a round in between would decide under the old epoch.
         try:
             live_run = self._kernel.open(run, history, above, taken.begun())
@@ -685,13 +725,30 @@ class RunOpener:
     @contextlib.asynccontextmanager
     async def _lease(self, run: str) -> AsyncIterator[int]:
         """Lead a run; whatever goes wrong in here, it is released, so that another may lead it."""
-        epoch = await self._leases.lead(run, self)
+        leading = asyncio.ensure_future(self._leases.lead(run, self))
+        try:
+            epoch = await asyncio.shield(leading)
+        except asyncio.CancelledError:  # the writer leads it all the same
+            self._blocked.keep(asyncio.ensure_future(self._undo(run, leading)))
+            raise
         try:
             yield epoch
         except BaseException:
             with contextlib.suppress(JournalError, UsageError):
                 await asyncio.shield(self._leases.release(run, epoch))
             raise
+
+    async def _undo(self, run: str, leading: "asyncio.Future[int]") -> None:
+        """Let go of a run that nobody waits for any more, once it is led."""
+        with contextlib.suppress(JournalError, UsageError):
+            await self._leases.release(run, await leading)
+
+    def _refuse_ending(self, run: str) -> None:
+        """Raise for a run that would not be decided about: the runtime has stopped since it was asked for."""
+        if self._kernel.is_draining:
+            raise UsageError(f"the supervisor is stopping; run {run} is not led")
+        if self._pending.is_over:
+            raise RunInterrupted(run, "its supervisor has stopped; resume it")
 
     async def _taken_over(self, requested: RunRequested) -> Takeover:
         """What this run has of the one that it reuses, or is a fork of."""
@@ -735,10 +792,15 @@ class WorkerMembers:
     """Workers that join and leave while runs are under way."""
 
     def __init__(self, parts: RuntimeParts, pending: PendingMessages) -> None:
+        self._kernel = parts.kernel
         self._dispatch = parts.kernel.dispatch
         self._attempts = parts.attempts
         self._engine = parts.engine
         self._pending = pending
+        #: set once nothing runs any more while the supervisor stops
+        self.quiet = asyncio.Event()
+        #: what goes on although its caller may have given up
+        self._leaving: set[asyncio.Task[None]] = set()
         #: by worker that leaves: set when it has nothing to do any more
         self._departures: dict[str, asyncio.Event] = {}
         #: those whose time to end what they have is over
@@ -760,8 +822,15 @@ class WorkerMembers:
     async def leave(self, name: str, grace: timedelta) -> None:
         """Give a worker nothing new, let it end what it does for so long, and do the rest anew.
 
-        Returns when it is gone. Plain functions cannot be stopped: for those it waits.
+        Returns when it is gone. Plain functions cannot be stopped: for those it waits. A caller who waits no
+        longer does not keep the worker.
         """
+        leaving = asyncio.create_task(self._leave(name, grace))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+        await asyncio.shield(leaving)
+
+    async def _leave(self, name: str, grace: timedelta) -> None:
         idle = self._departures[name] = asyncio.Event()
         if not self._dispatch.leave(name):
             with contextlib.suppress(TimeoutError):
@@ -780,6 +849,8 @@ class WorkerMembers:
         for name, idle in self._departures.items():
             if not self._dispatch.held_by(name):
                 idle.set()
+        if self._kernel.is_draining and not self._kernel.busy:
+            self.quiet.set()
         self._pending.note_free_place()
 
     def note_start(self, start: StartAttempt) -> None:
@@ -1025,22 +1096,25 @@ class BatchWriter:
         ]
         if len(writes) == 1:
             await writes[0]
-        else:
-            await asyncio.gather(*writes)
+        else:  # one that fails leaves the others to be told
+            for failed in await asyncio.gather(*writes, return_exceptions=True):
+                if failed is not None:
+                    raise failed
         waits = 0
         while self._kernel.runs and not self._leases.is_valid():
             # Our lease may have run out unseen, for instance while the machine was asleep. What
             # was written is ours, but nothing may be started before the lease is renewed. It never
-            # will be if the disk has failed since or another leads: appending nothing finds out.
+            # will be if the disk has failed since or another leads: appending nothing to runs that are
+            # still led finds out.
             await asyncio.sleep(RENEWAL)
             waits += 1
             if waits * RENEWAL == SILENCE:
                 log.warning(
                     "lease_not_renewed; nothing is started before the journal has renewed it"
                 )
-            for run in batch.entries:
-                if run in batch.ended or run in self._kernel.runs:
-                    await self._append(run, [], [], batch)
+            led = [run for run in batch.entries if run in self._kernel.runs]
+            for run in led or [next(iter(self._kernel.runs))]:
+                await self._append(run, [], [], batch)
 
     async def _append(self, run: str, events: list[Event], mail: list[int], batch: Batch) -> None:
         live_run = batch.ended.get(run) or self._kernel.runs.get(run) or batch.broken[run][0]
@@ -1052,7 +1126,8 @@ class BatchWriter:
                 self._lose(run, error, batch)
                 return
             except KeyConflict:
-                mail = []  # taken before, by an earlier runtime; what came of it is ours to write
+                # Taken before, by an earlier runtime; what came of it is ours to write.
+                mail = await self._unread(mail)
             except NotJSON as error:
                 # Nothing of it was stored. The run ends in words that can be, or is led no longer.
                 events.clear()
@@ -1080,6 +1155,14 @@ class BatchWriter:
                 self._blocked.remove(run)
                 self._publish(run, events, live_run)
                 return
+
+    async def _unread(self, mail: list[int]) -> list[int]:
+        """Those of these letters, of which one at least was taken, that are still unread."""
+        unread: set[int] = set()
+        with contextlib.suppress(JournalError):
+            unread = {letter.id for letter in await self._journal.mail.unread()}
+        left = [each for each in mail if each in unread]
+        return left if len(left) < len(mail) else []
 
     def _publish(self, run: str, events: list[Event], live_run: LiveRun) -> None:
         if log.isEnabledFor(logging.INFO):
@@ -1118,7 +1201,7 @@ class BatchWriter:
         log.warning("run_lost run=%s error=%s", run, error)
         self._blocked.remove(run)
         live_run = batch.ended.pop(run, None) or self._kernel.runs.get(run)
-        unwritten = {id(event) for event in batch.entries[run]}
+        unwritten = {id(event) for event in batch.entries.get(run, ())}
         batch.tickets = [
             (ticket, None if id(event) in unwritten else event) for ticket, event in batch.tickets
         ]
@@ -1127,7 +1210,9 @@ class BatchWriter:
         self._kernel.free_unstarted(run, (act for act in ours if isinstance(act, StartAttempt)))
         self._members.note_free_place()
         if live_run is not None:
-            self._runs.stop_attempts(run, live_run, "another process leads the run")
+            is_led = isinstance(error, NotLeading)
+            why = "another process leads the run" if is_led else f"the run was not begun: {error}"
+            self._runs.stop_attempts(run, live_run, why)
         self._kernel.close(run)
         self._runs.settle(run, error)
 
@@ -1176,9 +1261,6 @@ class Runtime:
             planning=self,
             texts=parts.texts,
         )
-        #: of a batch that could not be written
-        self._unanswered: list[object] = []
-        self._quiet = asyncio.Event()
         self._is_closing = False
         #: in the supervisor's `async with`, or while it serves: submitted runs are taken up
         self.is_open = False
@@ -1218,9 +1300,14 @@ class Runtime:
     async def command(self, run: str, event: Event) -> Event | None:
         """`propose` for somebody who waits for a reply: raises the error of the journal if nothing can be written.
 
-        What was proposed is then not forgotten: it is written once that is possible.
+        What was proposed is then not forgotten: it is written once that is possible. Raises `RunInterrupted` if
+        the runtime has failed meanwhile.
         """
-        return await self._blocked.unless_stalled(self._pending.propose(run, event))
+        written = await self._blocked.unless_stalled(self._pending.propose(run, event))
+        if written is None and self.failure is not None:
+            how = f"its supervisor has failed ({self.failure!r}); resume it, and repeat the command"
+            raise RunInterrupted(run, how)
+        return written
 
     async def open_letters(self, run: str) -> None:
         """Take in what other processes have posted to this run before a command that comes later.
@@ -1273,18 +1360,20 @@ class Runtime:
         So do all runtimes below this one, at the same time.
         """
         self.kernel.is_draining = True
-        await asyncio.gather(self._quieten(grace), self._below.drain(grace))
-        self.runs.is_stopping = True
-        for run, live_run in self.kernel.runs.items():
-            self.runs.stop_attempts(run, live_run, "the supervisor is stopping")
-        for run in list(self.kernel.runs):
-            await self.runs.let_go(run)
-        self.drained.set()
+        try:
+            await asyncio.gather(self._quieten(grace), self._below.drain(grace))
+            self.runs.is_stopping = True
+            for run, live_run in self.kernel.runs.items():
+                self.runs.stop_attempts(run, live_run, "the supervisor is stopping")
+            for run in list(self.kernel.runs):
+                await self.runs.let_go(run)
+        finally:
+            self.drained.set()
 
     async def _quieten(self, grace: timedelta) -> None:
         if self.kernel.busy:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._quiet.wait(), grace.total_seconds())
+                await asyncio.wait_for(self.members.quiet.wait(), grace.total_seconds())
 
     # The loop.
 
@@ -1305,8 +1394,8 @@ class Runtime:
             await self._fail(error)
             raise
         finally:
-            self._pending.end(self._unanswered)
-            self._quiet.set()  # nor does anybody have to wait for what ran to end
+            self._pending.end()
+            self.members.quiet.set()  # nor does anybody have to wait for what ran to end
             await self._engine.close()
             await self._attempts.close()
             watchdog.release()
@@ -1319,7 +1408,8 @@ class Runtime:
                 return
             batch = self.kernel.decide(self._pending.take(), self.clock.now())
             if batch.entries:
-                await self._write(batch)
+                with self._blocked.writing():
+                    await self._writer.write(batch)
             self._carry_out(batch)
             if batch.broken:
                 await self._writer.part_with_broken(batch)
@@ -1337,14 +1427,6 @@ class Runtime:
             pending.wake.clear()
             await pending.wake.wait()
             self._waits.stir()
-
-    async def _write(self, batch: Batch) -> None:
-        try:
-            with self._blocked.writing():
-                await self._writer.write(batch)
-        except BaseException:
-            self._unanswered = [ticket for ticket, _ in batch.tickets]
-            raise
 
     def _carry_out(self, batch: Batch) -> None:
         for ticket, event in batch.tickets:
@@ -1402,8 +1484,6 @@ class Runtime:
     def freed(self, job: Job) -> None:
         self.kernel.free_place(job.run, job.task, job.attempt)
         self.members.note_free_place()
-        if self.kernel.is_draining and not self.kernel.busy:
-            self._quiet.set()
 
 
 def _board_for(journal: Journal, clock: Clock, brief: Brief) -> SharedBoard:

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -115,7 +116,7 @@ class Run:
             return await self._control.look(self.id)
         return self._control.result_of(self.id, live_run, self._shape)
 
-    def when_ended(self, then: Callable[[], None]) -> None:
+    def when_ended(self, then: Callable[[], object]) -> None:
         """Call `then` once the run has ended or was interrupted."""
         self._ending.add_done_callback(lambda _: then())
 
@@ -217,11 +218,12 @@ class RunControl:
                 continue
             await signal.wait(since=known)
 
-    async def look(self, run_id: str, shape: object = None) -> RunResult:
+    async def look(self, run_id: str, shape: object = None, *, is_copy: bool = False) -> RunResult:
+        """A run as it stands. What is led here goes on changing, so that only a copy may be read in another thread."""
         is_here = self._runtimes.leading(run_id) is not None
         # The letters come first: one that is taken in meanwhile is then found among the events.
         letters = [] if is_here else await self._journal.mail.unread()
-        live_run = await self.live_run(run_id)
+        live_run = await self.live_run(run_id, is_copy=is_copy)
         runtime = self._runtimes.leading(run_id)
         dispatch = None if runtime is None else runtime.kernel.dispatch
         standing = await self._standing(run_id, live_run, letters)
@@ -233,7 +235,7 @@ class RunControl:
             is_submitted=standing is not None and standing.is_submitted,
             is_led=standing is None or standing.leader is not None,
         )
-        below = await self._look_below(live_run)
+        below = await self._look_below(live_run, is_copy=is_copy)
         return RunResult(run_id, live_run, self._handle.reading, shape, below, explainer, standing)
 
     async def _standing(
@@ -256,9 +258,9 @@ class RunControl:
         leader = next((each for each in alive if each.node == schedule.leader), None)
         return Standing(leader, answered)
 
-    async def live_run(self, run_id: str) -> LiveRun:
+    async def live_run(self, run_id: str, *, is_copy: bool = False) -> LiveRun:
         """A run as it stands: the one that is led here, else folded from the journal or its submission."""
-        runtime = self._runtimes.current
+        runtime = None if is_copy else self._runtimes.current
         live_run = None if runtime is None else runtime.kernel.runs.get(run_id)
         if live_run is not None:
             return live_run
@@ -272,13 +274,13 @@ class RunControl:
         live_run.replay(waiting.history)
         return live_run
 
-    async def _look_below(self, live_run: LiveRun) -> dict[str, RunResult]:
+    async def _look_below(self, live_run: LiveRun, *, is_copy: bool) -> dict[str, RunResult]:
         """The runs under way that this one waits for."""
         below: dict[str, RunResult] = {}
         for task, run in list(live_run.results.nested.items()):
             if not live_run.schedule.nodes[task].state.is_settled:
                 with suppress(UnknownRun):  # it had no time to begin, or lies in another journal
-                    below[task] = await self.look(run)
+                    below[task] = await self.look(run, is_copy=is_copy)
         return below
 
     async def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> None:
@@ -591,10 +593,10 @@ class RunControl:
                 "to cancel",
                 GRACE.total_seconds(),
             )
-            run_in_background(self._runtimes.stop(GRACE))
+            _tell_failure(run_in_background(self._runtimes.stop(GRACE)))
         elif times == 2:
             log.warning("interrupted twice; cancelling")
-            run_in_background(self._cancel_all())
+            _tell_failure(run_in_background(self._cancel_all()))
         else:
             raise KeyboardInterrupt
 
@@ -603,6 +605,16 @@ class RunControl:
         if runtime is not None:
             for run in list(runtime.kernel.runs):
                 await runtime.propose(run, self._cancellation(me(), "interrupted twice"))
+
+
+def _tell_failure(stopping: Future[None]) -> None:
+    """Log why a stop that nobody waits for has failed."""
+
+    def tell(done: Future[None]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.error("stop_failed error=%r", error)
+
+    stopping.add_done_callback(tell)
 
 
 def me() -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 from msgspec.structs import replace
 
@@ -83,7 +83,9 @@ class RunStart:
             leading = await runtime.opener.begin(requested, plan, asking=asking)
             assert leading is not None  # noqa: S101 - for the type checker: a new id is nobody's
             return Run(run_id, self.control, leading.ending, shape), leading.written
-        async with runtime.opener.claim(run_id):
+        claim = runtime.opener.claim(run_id)
+        async with AsyncExitStack() as claimed:
+            await claimed.enter_async_context(claim)
             if not await is_known(self._journal, requested, plan, key):
                 self._refuse_unusable_model(requested)
                 try:
@@ -95,7 +97,9 @@ class RunStart:
                         raise
                     leading = None
                 if leading is not None:
-                    await leading.written  # by then the next caller with this key finds the run
+                    # Only once it is written does the next caller with this key find the run.
+                    claimed.pop_all()
+                    leading.written.add_done_callback(lambda _: claim.release())
                     return Run(run_id, self.control, leading.ending, shape), leading.written
                 await is_known(self._journal, requested, plan, key)  # another process was faster
         return await self.rejoin(

@@ -41,18 +41,19 @@ class Runtimes:
         try:
             yield runtime
         finally:
-            self.leave(runtime)
-            if not self._users:
-                await runtime.closed()
+            ended = self.leave()
+            if ended is not None:
+                await ended.closed()
                 await self._send_notices()
 
     def enter(self) -> Runtime:
-        """The runtime, which stays at work until `leave`."""
+        """The runtime, which stays at work until `leave`. One that has failed is replaced."""
         runtime = self.current
-        if runtime is None:
-            runtime = self.current = self._start()
-        else:
+        if runtime is not None:
             runtime.refuse_other_loop()
+        if runtime is None or runtime.is_gone:
+            runtime = self.current = self._start()
+            runtime.is_open = self.is_entered
         self._users += 1
         return runtime
 
@@ -86,12 +87,15 @@ class Runtimes:
         workers.serve(runtime)
         return runtime
 
-    def leave(self, runtime: Runtime) -> None:
-        """One who needed the runtime has gone."""
+    def leave(self) -> Runtime | None:
+        """One who needed the runtime has gone. Returns it if nobody is left, and it ends."""
         self._users -= 1
-        if not self._users:
-            self.current = None
-            runtime.close()
+        if self._users:
+            return None
+        ended, self.current = self.current, None
+        if ended is not None:
+            ended.close()
+        return ended
 
     async def stop(self, grace: timedelta) -> None:
         if self.current is not None:
@@ -108,7 +112,7 @@ class Runtimes:
         if runtime is not None:
             self.is_entered = runtime.is_open = False
             runtime.leave_waiting()
-            self.leave(runtime)
+            self.leave()
             await runtime.closed()
 
     async def close(self) -> None:

@@ -15,7 +15,16 @@ from chargehand.decisions.leader_killing_runs import (
 )
 from chargehand.decisions.live_run import LiveRun
 from chargehand.decisions.schedule import RunState
-from chargehand.errors import ChargehandError, JournalBusy, JournalDamaged, NotLeading, UnknownRun
+from chargehand.errors import (
+    ChargehandError,
+    JournalBusy,
+    JournalDamaged,
+    JournalFull,
+    JournalReadOnly,
+    NotLeading,
+    OutOfThreads,
+    UnknownRun,
+)
 from chargehand.facts.events import RunLed, RunReleased, RunRequested
 from chargehand.facts.on_question import WAITING
 from chargehand.journal.base import Journal
@@ -60,7 +69,7 @@ class Standby:
                     is_free = run not in self._left and not runtime.runs.leads(run)
                     if is_free and not runtime.kernel.is_draining:
                         await self._take(runtime, run, why)
-            except JournalBusy as error:
+            except (JournalBusy, JournalFull, JournalReadOnly, OutOfThreads) as error:
                 log.warning("standby_waits error=%s", error)
             await asyncio.sleep(LOOK)
 
@@ -115,8 +124,8 @@ class Standby:
             log.warning("run_taken_over run=%s; %s%s", run, why or gone, how)
         except (NotLeading, UnknownRun):
             return  # another was faster
-        except JournalBusy:
-            raise
+        except (JournalBusy, JournalFull, JournalReadOnly, OutOfThreads):
+            raise  # it is looked at again
         except ChargehandError as error:  # it needs other workers, or cannot be read
             self._left.add(run)
             log.warning("run_not_taken_over run=%s reason=%s", run, error)
@@ -192,8 +201,10 @@ class Standby:
         )
         at = max(self._clock.now(), history[-1][1].at)
         parked = RunReleased(node=leases.node, reason=reason, is_parked=True, at=at)
-        await self._journal.append(run, [parked], epoch=epoch)
-        await leases.release(run, epoch)
+        try:
+            await self._journal.append(run, [parked], epoch=epoch)
+        finally:
+            await asyncio.shield(leases.release(run, epoch))
         log.error("run_parked run=%s reason=%s", run, reason)
 
 

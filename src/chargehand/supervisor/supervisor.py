@@ -276,8 +276,8 @@ class Supervisor:
             asking = self._asking(terms, is_submitted=True)
             run, written = await self._start.begin(runtime, request, terms, asking=asking)
             self._runtimes.enter()  # it stays on until this run has ended
-            run.when_ended(lambda: self._runtimes.leave(runtime))
-            await written
+            run.when_ended(self._runtimes.leave)
+            await asyncio.shield(written)
             run.refuse_broken()
             return run
 
@@ -692,7 +692,7 @@ class Supervisor:
                 await asyncio.shield(self._stop_serving(runtime))
                 raise
             finally:
-                self._runtimes.leave(runtime)
+                self._runtimes.leave()
         finally:
             await self._runtimes.exit()
 

@@ -188,7 +188,7 @@ class McpTools:
     @told
     async def report(self, run: RunId) -> ReportReply:
         """Where the time, the tokens and the money of a run went: a summary of its trace."""
-        return await in_thread(ReportReply.of, await self._boss.look(run))
+        return await in_thread(ReportReply.of, await self._boss.control.look(run, is_copy=True))
 
     @told
     async def answer(
@@ -262,7 +262,7 @@ class McpTools:
         return StatusReply.of(result, self._status(result), is_here=run in self._endings)
 
     async def _reply(self, run: str) -> RunReply:
-        result = await self._boss.look(run)
+        result = await self._boss.control.look(run, is_copy=True)
         status, is_here = self._status(result), run in self._endings
         return await in_thread(RunReply.of, result, status, is_here=is_here)
 
