@@ -272,7 +272,7 @@ LATE_FAULTS = [
     (task("t1", "Find something else"), "an accepted task has this id"),
     (task("t2", "Handle the rest"), "too vague"),
     (task("t2", ""), "the description is empty"),
-    ({"id": "t2", "worker": "finder"}, "missing required field `description`"),
+    ({"id": "t2", "worker": "finder"}, "description: is missing"),
 ]
 
 
@@ -327,7 +327,7 @@ async def test_nonsense_three_times_opens_no_plan() -> None:
     seat = streaming(model)
     outcome = await seat.plan()
     assert isinstance(outcome, Failed)
-    assert "not a plan: " in outcome.message
+    assert "not a plan:" in outcome.message
     assert "vote" in outcome.message
     assert seat.kinds == []
     schemas: list[Any] = [request.schema for request in model.requests]

@@ -223,7 +223,7 @@ def test_a_failed_runtime_answers_those_who_wait_and_is_replaced() -> None:
 
             runtime.kernel.dispatch.place = mistake  # type: ignore[assignment, method-assign]
             with pytest.raises(
-                ch.RunInterrupted, match="a mistake in the pool.*repeat the command"
+                ch.RunInterrupted, match=r"a mistake in the pool.*repeat the command"
             ):
                 await boss.pause(run.id)  # the round that would have written it has failed
             with pytest.raises(ValueError, match="a mistake in the pool"):
