@@ -37,7 +37,7 @@ async def fold(journal: Journal, run: str, retry: RetryPolicy | None) -> LiveRun
 
 
 async def spent_below(journal: Journal, history: Sequence[Event]) -> dict[str, Usage]:
-    """By run: what runs below one with this history may have spent that it does not tell of itself."""
+    """For each nested run: the usage that the history of the run above does not contain."""
     spent: dict[str, Usage] = {}
     for run in runs_below(history):
         with suppress(UnknownRun):  # it was about to be begun
@@ -105,7 +105,7 @@ def _part(text: str, begin: int) -> str:
 
 
 def _plan_difference(before: Plan, now: Plan) -> str:
-    """In what a plan of the same goal differs from the one that has the same key now."""
+    """How the plan differs from the recorded plan with the same key."""
     fields = [
         name for name in Plan.__struct_fields__ if getattr(before, name) != getattr(now, name)
     ]

@@ -76,7 +76,7 @@ def without_files() -> list[int]:
 async def short_of_files(journal: Path) -> None:
     boss = ch.Supervisor([plain, apart, large], journal=journal)
     async with boss:
-        marks, starts = listen("cannot be used just now"), listen("no_process_to_be_had")
+        marks, starts = listen("cannot be used just now"), listen("no_process_available")
         run = await boss.submit(plan())
         held = without_files()
         await starts.heard.wait()
@@ -93,7 +93,7 @@ async def short_of_threads(journal: Path) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NPROC)
     boss = ch.Supervisor([plain, apart, large], journal=journal)
     async with boss:
-        threads, processes = listen("no_thread_to_be_had"), listen("no_process_to_be_had")
+        threads, processes = listen("no_thread_available"), listen("no_process_available")
         resource.setrlimit(resource.RLIMIT_NPROC, (1, most))
         running = asyncio.create_task(boss.run(plan()))
         await threads.heard.wait()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import chargehand as ch
-from chargehand.errors import JournalBusy, JournalError, JournalFull, NotLeading
+from chargehand.errors import JournalBusy, JournalError, JournalFull, KeyConflict, NotLeading
 from chargehand.facts.events import Event, QuestionAnswered, RunFinished, RunReleased, RunRequested
 from chargehand.facts.outcome import NeedsInput
 from chargehand.journal.memory import MemoryJournal
@@ -188,6 +188,18 @@ def test_two_callers_with_one_key_share_a_run_that_is_not_written_yet() -> None:
         both = await asyncio.gather(*(boss.run(plan_for("quick"), key="k") for _ in range(2)))
         assert both[0].id == both[1].id
         assert {each.status for each in both} == {"succeeded"}
+
+    virtual(story)
+
+
+def test_another_request_with_the_key_of_a_run_that_is_not_written_yet_is_refused() -> None:
+    async def story(boss: Supervisor) -> None:
+        before_append(boss, RunRequested, lambda _: asyncio.sleep(1))
+        first = asyncio.create_task(boss.run(plan_for("quick"), key="k"))
+        await asyncio.sleep(0.5)
+        with pytest.raises(KeyConflict):
+            await boss.run(plan_for("slow"), key="k")
+        assert (await first).status == "succeeded"
 
     virtual(story)
 

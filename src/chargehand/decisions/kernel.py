@@ -1,4 +1,4 @@
-"""The kernel of a process: holds all runs that it leads. Messages in; entries to write and acts to carry out, out.
+"""The kernel of a runtime: holds all runs that it leads. Messages in; entries to write and acts to carry out, out.
 
 It combines the live runs with the one pool of worker slots, and does no I/O: the runtime passes the messages
 of its inbox to `decide`, appends the entries of the batch to the journal, and only then carries out its acts.
@@ -86,7 +86,7 @@ class Batch(Struct):
 
 
 class Kernel:
-    """Leads all runs of a process. Holds no clock and does no I/O."""
+    """Decides for all runs that one runtime leads. Holds no clock and does no I/O."""
 
     def __init__(self, dispatch: Dispatch, retry: RetryPolicy | None = None) -> None:
         self.dispatch = dispatch

@@ -187,7 +187,7 @@ def mistake_in(run: str, error: Exception) -> InternalError:
     place = "".join(f" in {each.name} ({each.filename}:{each.lineno})" for each in last)
     words = failed_by(error).message
     return InternalError(
-        f"run {run} was broken off by {type(error).__name__}: {words}{place}; this is a mistake of "
-        "chargehand, please report it with these words; where the journal is a file, add the output "
+        f"run {run} was broken off by {type(error).__name__}: {words}{place}; this is a bug in "
+        "chargehand; please report it with this message; where the journal is a file, add the output "
         f"of: chargehand trace {run}"
     )

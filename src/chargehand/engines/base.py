@@ -82,15 +82,15 @@ Ending: TypeAlias = Outcome | Lost | Parking
 class Job(Struct, eq=False, gc=False):
     """One attempt, as an engine runs it."""
 
-    # Without the garbage collector's care: whatever a job is part of comes apart when its attempt
-    # ends, and what is made for every attempt decides how often everything else is walked.
+    # Not tracked by the garbage collector: its cycles are broken when the attempt ends, and the number of
+    # objects made for each attempt decides how often the collector runs.
     brief: Brief
     #: runs the attempt on the engine's event loop and never raises but for cancellation
     work: "Callable[[Job], Awaitable[Ending]]"
     timeout: timedelta | None = None
-    #: of all that its result rests on, if a later run may take it over
+    #: digest of everything that its result depends on; empty if no later run may reuse it
     key: str = ""
-    #: the run whose result it takes over
+    #: the run whose result it reuses
     reused: str = ""
     #: whether its worker leads a run of its own, which ends what it does in its own time
     leads_run: bool = False
@@ -129,10 +129,10 @@ class Reports(Protocol):
     """Whom an engine tells."""
 
     def report(self, job: Job, outcome: Ending) -> None:
-        """This is what came of it. Called exactly once a job, on the event loop."""
+        """This is what came of it. Called exactly once per job, on the event loop."""
 
     def freed(self, job: Job) -> None:
-        """Its place is free. Called exactly once a job, not before the report."""
+        """Its slot is free. Called exactly once per job, not before the report."""
 
 
 class Engine(Protocol):

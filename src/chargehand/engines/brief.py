@@ -329,14 +329,14 @@ class Brief:
         self.has_parked = False
         #: when it will be stopped at the latest, if that is known
         self.ends_at: datetime | None = None
-        #: the same by the clock of its loop, its timeout included, for one that asks models
+        #: `ends_at` by the clock of the event loop, timeout included; set for workers that call models
         self.waits_until = math.inf
         self.host: AttemptHost = NO_HOST if host is None else host
-        #: what its worker makes of the board of its run: it may hold it together with others
+        #: wraps the board for the worker, for example to combine it with others
         self.shares_board: Callable[[SharedBoard], SharedBoard] | None = None
         #: called with all untrusted sources when there are more of them
         self.on_taint: Callable[[tuple[str, ...]], None] | None = None
-        #: whether it fails once its provider was waited for in vain: the run could not be resumed
+        #: fail instead of parking when the provider stays unavailable, because the run could not be resumed
         self.gives_up = False
         #: False where nobody can be asked anything: no terminal, no `notify`, no process that serves
         self.can_ask = True

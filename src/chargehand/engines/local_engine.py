@@ -103,7 +103,7 @@ class _Attempt:
         self._all = all_
         self._key = key
         self._loop = asyncio.get_running_loop()
-        #: what it comes to whatever it says, once its time is over
+        #: its outcome after a timeout, whatever the function returns
         self._verdict: Failed | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._task = self._loop.create_task(self._run())
@@ -286,6 +286,6 @@ if hasattr(os, "register_at_fork"):
 def say_short(of: str, brief: Brief, error: Exception) -> None:
     """There is no thread or process to be had for an attempt just now; it is waited for."""
     log.warning(
-        "no_%s_to_be_had run=%s task=%s worker=%s error=%s; trying again",
+        "no_%s_available run=%s task=%s worker=%s error=%s; trying again",
         *(of, brief.run, brief.task.id, brief.worker, error),
     )

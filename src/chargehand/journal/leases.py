@@ -403,7 +403,7 @@ class SqliteNode(JournalNode[SqliteChanges]):
             raise led_elsewhere(stream, owner, f"process {pid} on {host}", left / 1e6)
 
     def _clear_away(self, transaction: SqliteChanges) -> None:
-        """Remove what nodes left behind that died while they led nothing anybody wants."""
+        """Remove the rows and files of dead nodes that led nothing anybody wants."""
         start = f"{self._database.name}-node-"
         for path in self._database.parent.glob(f"{glob.escape(start)}n-*"):
             node, file = path.name.removeprefix(start), NodeFile(path)
@@ -433,4 +433,4 @@ class SqliteNode(JournalNode[SqliteChanges]):
 
 
 def _nothing_more() -> None:
-    """For what is stored without a further thought."""
+    """Does nothing; it only makes the transaction count as one that changes something."""

@@ -886,7 +886,7 @@ class _Signal:
 
 
 def _nothing_more() -> None:
-    """For what is stored without a further thought."""
+    """Does nothing; it only makes the transaction count as one that changes something."""
 
 
 def _let_go(core: _Core, thread: _LoopThread, gate: Availability) -> None:

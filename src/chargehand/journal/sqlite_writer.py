@@ -42,7 +42,7 @@ from chargehand.journal.sqlite_file import JournalFile, roll_back
 
 T = TypeVar("T")
 
-#: that are let be found at once; fewer wait in a small table until there are as many
+#: notes in one transaction from which they are indexed directly; smaller batches first go to a small table
 MANY_NOTES = 2_000
 #: size of the log, in pages, past which it is copied into the database; 16 MB measured no slower
 #: than 4 MB and syncs the database a quarter as often

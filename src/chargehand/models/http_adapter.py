@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 log = logging.getLogger("chargehand.models")
 
-#: of tokens; beyond it a number is no longer one that all of JSON's readers agree on
+#: largest token count that is accepted; above it, JSON parsers disagree about integers
 LARGEST_COUNT = MOST_TOLD
 
 

@@ -18,7 +18,7 @@ class Dialect(Struct, frozen=True):
     """What a provider understands of JSON Schema."""
 
     name: str
-    #: that it enforces, beside those that give a schema its shape
+    #: keywords that the provider enforces, in addition to the structural ones
     keywords: frozenset[str]
     #: all properties must be required, and the whole must be an object
     wants_all: bool = False

@@ -5,6 +5,6 @@ carries out what the kernel asked for. Journal first, act second: a crash in bet
 events and acts then, while the other order could act on what nobody remembers.
 """
 
-from chargehand.runtime.run_leader import Heard, Hook, Hooks, Leading, Runtime, RuntimeParts
+from chargehand.runtime.run_leader import BegunRun, Heard, Hook, Hooks, Runtime, RuntimeParts
 
-__all__ = ["Heard", "Hook", "Hooks", "Leading", "Runtime", "RuntimeParts"]
+__all__ = ["BegunRun", "Heard", "Hook", "Hooks", "Runtime", "RuntimeParts"]

@@ -1,4 +1,4 @@
-"""The attempt factory: makes of a decision to start a task the attempt that an engine runs."""
+"""The attempt factory turns a decision to start a task into an attempt that an engine can run."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ from chargehand.roles.system_task_context import PlanningContext, SystemTask
 if TYPE_CHECKING:
     from chargehand.engines.child_processes import Children
 
-#: items that came to nothing, of which the tasks that need their results are told
+#: failed items that are named to a task that needs their results, at most
 MOST_FAILED_ITEMS = 20
 
 
@@ -277,7 +277,7 @@ class AttemptFactory:
 
 
 class _Flights:
-    """What is under way and would come to the same if it were done twice: it is done once."""
+    """Runs equal work that overlaps in time only once, and shares the result."""
 
     def __init__(self) -> None:
         #: by key: the run that it is done for, and what comes of it; None: nothing

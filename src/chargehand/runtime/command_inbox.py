@@ -271,7 +271,7 @@ def _event_in(letter: Mail, now: datetime) -> Event:
 
 
 class Begun(Protocol):
-    """A run that has just become ours."""
+    """What the inbox uses of a `BegunRun`."""
 
     @property
     def written(self) -> "asyncio.Future[Event | None]": ...
@@ -397,7 +397,7 @@ class CommandInbox:
         return told
 
     def _event_of(self, letter: Mail) -> Event | None:
-        """What a letter says; None, and a line in the log, if it cannot be read or its command not be kept."""
+        """What a letter says; None, with a line in the log, if it cannot be read or carried out."""
         event = told_by(letter, self._clock.now())
         try:
             if event is not None:

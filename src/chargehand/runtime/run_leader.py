@@ -109,16 +109,16 @@ Heard: TypeAlias = Event | AnswerPiece | TaskPiece | None
 """What listeners hear; None: there is no more."""
 
 
-#: of processes that took up one submitted run; after so many it is parked until a person resumes it
+#: a submitted run that this many processes have died with is parked until a person resumes it
 MOST_DEATHS = 2
 
 
-class Leading(NamedTuple):
+class BegunRun(NamedTuple):
     """A run that has just become ours."""
 
     ending: "asyncio.Future[LiveRun]"
     written: "asyncio.Future[Event | None]"
-    #: how many have led it, with us
+    #: how many processes have led it, including this one
     epoch: int
 
 
@@ -195,7 +195,7 @@ class PendingMessages:
 
 
 def answer_ticket(ticket: object, event: Event | None) -> None:
-    """Tell who waits for an event what was written; None: nothing."""
+    """Resolve a ticket with the event that was written; None: nothing was."""
     if isinstance(ticket, asyncio.Future) and not ticket.done():
         ticket.set_result(event)
 
@@ -244,7 +244,7 @@ class BlockedWrites:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Around the writing of what was decided: `settled` waits for that."""
+        """Around the writing of what was decided: `written_so_far` waits for that."""
         self._writing = writing = asyncio.get_running_loop().create_future()
         try:
             yield
@@ -252,7 +252,7 @@ class BlockedWrites:
             self._writing = None
             writing.set_result(None)
 
-    async def settled(self) -> None:
+    async def written_so_far(self) -> None:
         """Return once what was decided so far is written. Raises the error of the journal if that waits for room."""
         if self._writing is not None:
             await self.unless_stalled(self._writing)
@@ -364,12 +364,27 @@ class RuntimeParts(Struct, frozen=True, kw_only=True):
     hooks: Hooks
     notices: RunNotices | None
     texts: TextStreams
-    #: raises `UsageError` for what another process wants and cannot be had
+    #: raises `UsageError` for a command of another process that this supervisor cannot carry out
     refuse_unkept: Callable[[Event], None] = lambda _: None
 
 
 class LedRuns:
-    """The runs that are led here: who waits for the end of each, and how one is let go before."""
+    """The runs that are led here, and who waits for the end of each.
+
+    A run stops being led here in one of these ways, each from left to right:
+
+    | how                                | attempts stop | `RunReleased`   | lease released      | callers get            |
+    |------------------------------------|---------------|-----------------|---------------------|------------------------|
+    | it ends                            | they ended    | –               | with its last event | the run                |
+    | `let_go`                           | yes           | by the loop     | yes [1]             | it, `RunInterrupted`   |
+    | `abandon`: the loop has failed     | yes           | without it      | yes                 | the error              |
+    | `BatchWriter._lose`: led elsewhere | yes           | –               | –                   | `NotLeading`           |
+    | broken off, its end not written    | –             | –               | yes                 | the error              |
+    | `RunOpener._give_back`             | none began    | –               | yes                 | the run, or the error  |
+
+    In each of them, the kernel closes the run before its callers hear. [1] unless those who stand by take the
+    run over when this process ends.
+    """
 
     def __init__(self, parts: RuntimeParts, pending: PendingMessages) -> None:
         self._kernel = parts.kernel
@@ -430,7 +445,7 @@ class LedRuns:
         self._listeners.say(run, heard)
 
     def expect(self, run: str, asking: Asking, told: int = 0) -> "asyncio.Future[LiveRun]":
-        """Lead this run from now on, of which so many events were written before."""
+        """Register a run that is led from now on; `told` is the number of events that are already written."""
         if asking is not WAITING:
             self._asking[run] = asking
         future: asyncio.Future[LiveRun] = asyncio.get_running_loop().create_future()
@@ -439,8 +454,8 @@ class LedRuns:
         self._listeners.told[run] = told
         return future
 
-    def settle(self, run: str, ending: LiveRun | BaseException) -> None:
-        """Lead this run no longer: it has ended, or this is why it has not."""
+    def resolve(self, run: str, ending: LiveRun | BaseException) -> None:
+        """Stop leading this run: give the run, or the error, to everyone who waits for its end."""
         future = self._endings.pop(run, None)
         self._above.pop(run, None)
         self._asking.pop(run, None)
@@ -477,7 +492,7 @@ class LedRuns:
                 if not (self.is_serving and self._kernel.is_draining):
                     await self._release(run, live_run.schedule.epoch)
                 how = "resume it with this id: what is done is kept"
-                self.settle(run, ending or RunInterrupted(run, how))
+                self.resolve(run, ending or RunInterrupted(run, how))
         finally:
             self._leaving.discard(run)
 
@@ -538,7 +553,7 @@ class LedRuns:
                     if isinstance(error, Exception)
                     else RunInterrupted(run, f"{why}; resume it")
                 )
-                self.settle(run, told)
+                self.resolve(run, told)
 
     async def _write_release(self, run: str, epoch: int, why: str) -> None:
         """Let go of a run without the loop that would write it down, as far as the journal can."""
@@ -548,12 +563,12 @@ class LedRuns:
             await self._leases.release(run, epoch)
 
     def tell_above(self, run: str, tell: Callable[[bool], None]) -> None:
-        """Have somebody told when all that is left of a run led here waits for people, and when it goes on."""
+        """Call `tell(True)` when this run can only wait for people, and `tell(False)` when it continues."""
         self._above[run] = (False, tell)
         self.tell_waits([run])
 
     def tell_waits(self, runs: Iterable[str]) -> None:
-        """Something happened in these runs: tell those above who have not heard what they wait for now."""
+        """Tell the runs above that one of these runs has started or stopped waiting for people."""
         for run in self._above.keys() & runs:
             was, tell = self._above[run]
             live_run = self._kernel.runs.get(run)
@@ -607,7 +622,7 @@ class RunOpener:
         mail: int = 0,
         above: Account | None = None,
         asking: Asking = WAITING,
-    ) -> "Leading | None":
+    ) -> "BegunRun | None":
         """Lead a new run; None if it `may_exist` and somebody has begun it before us.
 
         Without a plan, making one is its first task.
@@ -647,7 +662,7 @@ class RunOpener:
             self._begun = self._pending.propose(run, PlanAdopted(plan=plan, at=now))
         for event, letter in letters:  # a run that was paused before it began starts nothing
             self._pending.post(run, event, letter)
-        return Leading(ending, self._begun, epoch)
+        return BegunRun(ending, self._begun, epoch)
 
     async def _park(
         self, requested: RunRequested, plan: Plan | None, epoch: int, mail: int
@@ -675,7 +690,7 @@ class RunOpener:
         check: Callable[[LiveRun], None],
         above: Account | None = None,
         asking: Asking = WAITING,
-    ) -> "Leading":
+    ) -> "BegunRun":
         """Lead a run that another process, or an earlier runtime, has left; `check` may object."""
         if self._kernel.is_draining:
             raise UsageError("the supervisor is stopping and takes over no run")
@@ -704,7 +719,7 @@ class RunOpener:
         ending = self._runs.expect(run, asking, len(history))
         if live_run.schedule.status is not None:  # it has ended while we were on our way
             await self._give_back(run, live_run, epoch)
-            return Leading(ending, written_already(), epoch)
+            return BegunRun(ending, written_already(), epoch)
         try:
             check(live_run)
         except BaseException as error:
@@ -714,12 +729,12 @@ class RunOpener:
         written = self._pending.propose(run, led)
         for event, mail in letters:  # what was answered in time is no longer due
             self._pending.post(run, event, mail)
-        return Leading(ending, written, epoch)
+        return BegunRun(ending, written, epoch)
 
     async def _give_back(self, run: str, ending: LiveRun | BaseException, epoch: int) -> None:
         """Lead a run no longer that was taken over for nothing."""
         self._kernel.close(run)
-        self._runs.settle(run, ending)
+        self._runs.resolve(run, ending)
         await self._leases.release(run, epoch)
 
     @contextlib.asynccontextmanager
@@ -868,13 +883,18 @@ class WaitingRuns:
     """What waits for people: it is said, given up where nobody is waited for, or let go of."""
 
     def __init__(
-        self, kernel: Kernel, clock: Clock, pending: PendingMessages, runs: LedRuns, place: str
+        self,
+        kernel: Kernel,
+        clock: Clock,
+        pending: PendingMessages,
+        runs: LedRuns,
+        journal_path: str,
     ) -> None:
         self._kernel = kernel
         self._clock = clock
         self._pending = pending
         self._runs = runs
-        self._place = place
+        self._journal_path = journal_path
         #: nobody brings answers any more: the supervisor's `async with` is over
         self._is_left = False
         #: made when something may wait: most runs end before
@@ -903,7 +923,7 @@ class WaitingRuns:
 
     def _wait_warnings(self) -> WaitWarnings:
         if self._warnings is None:
-            self._warnings = WaitWarnings(self._kernel, self._clock, self._place)
+            self._warnings = WaitWarnings(self._kernel, self._clock, self._journal_path)
         return self._warnings
 
     def mind(self, run: str, event: Event, live_run: LiveRun) -> None:
@@ -930,8 +950,10 @@ class WaitingRuns:
                 self._pending.post(run, expired)
 
     def let_go(self, changed: Set[str], group: asyncio.TaskGroup) -> None:
-        """Let go of runs in which nothing goes on before a person has done something: of all once nobody is left
-        here, before that of those that `changed` and whose callers do not wait."""
+        """Let go of runs that can only continue once a person has done something.
+
+        After `leave`, these are all such runs; before, only those that `changed` and whose callers do not wait.
+        """
         if self._is_left:
             runs = list(self._kernel.runs)
         elif self._runs.with_policies:
@@ -978,7 +1000,7 @@ class AttemptWriter:
         return self._pending.propose(run, event)
 
     def account_of(self, run: str) -> Account | None:
-        """What this run may spend and has spent, if it is limited; it asks for more where it is to."""
+        """The budget account of this run; None if it has no caps. It asks a person for more if the run is to."""
         live_run = self._kernel.runs.get(run)
         account = None if live_run is None else live_run.account
         requested = None if live_run is None else live_run.schedule.requested
@@ -1034,7 +1056,7 @@ class AttemptWriter:
 
 
 class RunsBelow:
-    """What attempts that lead runs of their own are told and may ask: they stop with the run above."""
+    """What nested supervisors may ask of this runtime. They stop together with it."""
 
     def __init__(self, parts: RuntimeParts, runs: LedRuns, writer: AttemptWriter) -> None:
         self.journal = parts.journal
@@ -1073,7 +1095,7 @@ class BatchWriter:
         members: WorkerMembers,
         waits: WaitingRuns,
         blocked: BlockedWrites,
-        place: str,
+        journal_path: str,
     ) -> None:
         self._kernel = parts.kernel
         self._journal = parts.journal
@@ -1085,7 +1107,7 @@ class BatchWriter:
         self._members = members
         self._waits = waits
         self._blocked = blocked
-        self._place = place
+        self._journal_path = journal_path
         self._home = os.getpid()
 
     async def write(self, batch: Batch) -> None:
@@ -1181,7 +1203,7 @@ class BatchWriter:
                 self._waits.mind(run, event, live_run)
             if self._notices is not None:
                 try:
-                    self._notices.hear(run, event, live_run.schedule, self._place)
+                    self._notices.hear(run, event, live_run.schedule, self._journal_path)
                 except Exception:
                     log.exception("notice_failed run=%s event=%s", run, type(event).__name__)
 
@@ -1214,7 +1236,7 @@ class BatchWriter:
             why = "another process leads the run" if is_led else f"the run was not begun: {error}"
             self._runs.stop_attempts(run, live_run, why)
         self._kernel.close(run)
-        self._runs.settle(run, error)
+        self._runs.resolve(run, error)
 
     async def part_with_broken(self, batch: Batch) -> None:
         """Tell of runs about which a decision raised; those that could not be ended are let go of."""
@@ -1223,7 +1245,7 @@ class BatchWriter:
             if run not in batch.ended:
                 with contextlib.suppress(JournalError):
                     await self._leases.release(run, live_run.schedule.epoch or live_run.epoch)
-                self._runs.settle(run, mistake)
+                self._runs.resolve(run, mistake)
 
 
 class Runtime:
@@ -1231,8 +1253,8 @@ class Runtime:
 
     def __init__(self, parts: RuntimeParts) -> None:
         kernel, journal, clock = parts.kernel, parts.journal, parts.clock
-        #: of the journal, for other processes; a journal in memory has none
-        place = str(getattr(journal, "path", ""))
+        #: empty for a journal in memory
+        journal_path = str(getattr(journal, "path", ""))
         self.loop = asyncio.get_running_loop()
         self._home = os.getpid()
         self.kernel = kernel
@@ -1244,9 +1266,9 @@ class Runtime:
         self._alarm = Alarm(clock, self._pending.wake)
         self.runs = LedRuns(parts, self._pending)
         self.members = WorkerMembers(parts, self._pending)
-        self._waits = WaitingRuns(kernel, clock, self._pending, self.runs, place)
+        self._waits = WaitingRuns(kernel, clock, self._pending, self.runs, journal_path)
         self._writer = BatchWriter(
-            parts, self.runs, self.members, self._waits, self._blocked, place
+            parts, self.runs, self.members, self._waits, self._blocked, journal_path
         )
         self._commands = CommandInbox(journal, parts.roster, clock, self, parts.refuse_unkept)
         self.opener = RunOpener(parts, self._pending, self.runs, self._commands, self._blocked)
@@ -1319,9 +1341,9 @@ class Runtime:
         self._blocked.keep(opening)
         await self._blocked.unless_stalled(opening)
 
-    async def settled(self) -> None:
+    async def written_so_far(self) -> None:
         """Return once the journal has all that was decided so far. Raises its error if that waits for room."""
-        await self._blocked.settled()
+        await self._blocked.written_so_far()
 
     @property
     def journal_error(self) -> JournalError | None:
@@ -1383,7 +1405,7 @@ class Runtime:
             async with asyncio.TaskGroup() as group:
                 watch = group.create_task(self._commands.watch())
                 try:
-                    await self._lead(group)
+                    await self._rounds(group)
                 finally:
                     watch.cancel()
                     self._alarm.cancel()
@@ -1400,7 +1422,7 @@ class Runtime:
             await self._attempts.close()
             watchdog.release()
 
-    async def _lead(self, group: asyncio.TaskGroup) -> None:
+    async def _rounds(self, group: asyncio.TaskGroup) -> None:
         while True:
             await self._wait(group)
             end_copy(self._home)
@@ -1444,7 +1466,7 @@ class Runtime:
         self.runs.tell_waits(batch.entries)
         for run, live_run in batch.ended.items():
             log.info("run_finished run=%s status=%s", run, live_run.schedule.status)
-            self.runs.settle(run, live_run)
+            self.runs.resolve(run, live_run)
 
     async def _fail(self, error: BaseException) -> None:
         """Nothing is led here any more. Runs that are left open can be resumed at once, here or elsewhere."""

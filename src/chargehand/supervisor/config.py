@@ -46,7 +46,7 @@ class SupervisorConfig(Struct, frozen=True, kw_only=True):
     paces: PastPaces = field(default_factory=PastPaces)
     #: shared with the supervisors below
     text_streams: TextStreams = field(default_factory=TextStreams)
-    #: it works below another one, which sends what is to be sent when all is over
+    #: it is nested; the supervisor above sends the notices at the end
     is_nested: bool = False
 
     def below(self, above: Resources, attempt_host: AttemptHost) -> "SupervisorConfig":

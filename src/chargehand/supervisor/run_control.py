@@ -55,7 +55,7 @@ from chargehand.past_runs import JournalHandle, fold
 from chargehand.result import RunResult, Standing
 from chargehand.roles.plan_approval import ABOUT_PLAN
 from chargehand.roles.roster import Roster
-from chargehand.runtime import Leading, Runtime
+from chargehand.runtime import BegunRun, Runtime
 from chargehand.runtime.command_inbox import (
     RETRY,
     AnswerMail,
@@ -303,7 +303,7 @@ class RunControl:
             if leading is not None:
                 await asyncio.shield(leading.ending)
 
-    async def _take_up(self, runtime: Runtime, run_id: str) -> Leading:
+    async def _take_up(self, runtime: Runtime, run_id: str) -> BegunRun:
         """Lead a run that nobody leads, also one that was only submitted."""
         waiting = await self.submission(run_id)
         if waiting is not None:
@@ -489,7 +489,7 @@ class RunControl:
         return True
 
     async def _is_accepted(self, run_id: str, event: Event, letter: Mail) -> bool:
-        """Whether the process that leads a run has not refused a letter; True if it has not read it in time, too."""
+        """False if the leader of a run has refused a letter; True if it has accepted it, or not read it in time."""
         await self._wait_taken(run_id, letter)
         if any(each.key == letter.key for each in await self._journal.mail.unread()):
             return True
@@ -550,7 +550,7 @@ class RunControl:
     async def why_closed(self, question_id: str) -> UnknownQuestion:
         runtime = self._runtimes.current
         if runtime is not None:  # a question is closed here before the journal has the answer
-            await runtime.settled()
+            await runtime.written_so_far()
         return await why_closed(self._journal, question_id)
 
     def board(self, name: str = "", *, run: str = "") -> "Board":

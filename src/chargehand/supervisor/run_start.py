@@ -21,7 +21,7 @@ from chargehand.journal.base import Journal
 from chargehand.past_runs import fold, is_known
 from chargehand.result import earlier_of
 from chargehand.roles.roster import Member, changed_workers, differences, versions
-from chargehand.runtime import Leading, Runtime
+from chargehand.runtime import BegunRun, Runtime
 from chargehand.runtime.command_inbox import Submission
 from chargehand.runtime.run_leader import written_already
 from chargehand.supervisor.config import SupervisorConfig
@@ -107,7 +107,7 @@ class RunStart:
         )
 
     async def _is_soon_known(self, requested: RunRequested, plan: Plan | None, key: str) -> bool:
-        """Whether the process that leads the run of a key writes it down within some seconds, for this request."""
+        """Wait a few seconds for the process that leads the keyed run to record it; returns whether it did."""
         signal = self._journal.boards.signal
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
@@ -199,7 +199,7 @@ class RunStart:
             )
         return Run(run_id, self.control, leading.ending, shape), leading.written
 
-    async def _take_up(self, runtime: Runtime, waiting: Submission, asking: Asking) -> Leading:
+    async def _take_up(self, runtime: Runtime, waiting: Submission, asking: Asking) -> BegunRun:
         """Lead a run that was submitted and that nobody has taken up."""
         run = waiting.requested.run
         if lacking := waiting.lacking(self._roster.digest, self._roster.names):

@@ -180,7 +180,7 @@ class Standby:
         return not _is_idle(seen)
 
     async def _is_trying(self, runtime: Runtime) -> bool:
-        """Whether a run is led here of which nothing is known yet but that its leaders have died."""
+        """Whether this process leads a suspect run that has made no progress yet."""
         live_run = runtime.kernel.runs.get(self._on_trial)
         if live_run is None or _is_idle(live_run):
             self._on_trial = ""

@@ -211,7 +211,7 @@ class BlockTools(Struct, frozen=True):
         return {"label": label, "version": block.version, "by": block.author, "value": block.value}
 
     async def write_block(self, context: ToolContext, label: str, value: Held, version: int) -> str:
-        """Write a block that is shared with you: the whole of it, in place of what it holds.
+        """Replace the whole content of a block that is shared with you.
 
         Args:
             label: its label

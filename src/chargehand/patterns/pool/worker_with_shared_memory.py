@@ -164,7 +164,7 @@ class MemoryTools(Struct, frozen=True):
         tags: list[str] | None = None,
         importance: float = 0.5,
     ) -> str:
-        """Let the other workers know something that helps them. Your result is no insight: answer with it.
+        """Let the other workers know something that helps them. Do not post your result here; return it as your answer.
 
         Args:
             content: what they should know

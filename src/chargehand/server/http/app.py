@@ -100,5 +100,5 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def broken(request: Request, error: Exception) -> Response:
         log.error("request_failed %s %s", request.method, request.url.path, exc_info=error)
         return json_response(
-            error_body("InternalError", "this is a mistake of chargehand; see its log"), 500
+            error_body("InternalError", "this is a bug in chargehand; see its log"), 500
         )
