@@ -3,6 +3,7 @@
 The schedule holds no outputs, so it stays small. The process that leads the run keeps them here.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from msgspec import Struct
@@ -46,7 +47,7 @@ class StepRecord(Struct, frozen=True, gc=False):
     outcome: Done | Failed | None = None
     #: how often it was started
     begun: int = 1
-    #: arguments of the step, for the trace; only set until the event is written
+    #: arguments of the step, for the trace; once the event is written, only of steps with effects outside
     about: Value = Value()
     #: the most that it can cost; likewise
     reserve: Usage = NO_USAGE
@@ -94,10 +95,38 @@ class StepLog(Struct):
     turns: int = 0
 
     def find(self, name: str, ordinal: int, key: str) -> StepRecord | None:
-        return self.lineage.get(f"{name}#{ordinal}") or self.effects.get(key)
+        """The record of exactly this step."""
+        record = self.at(name, ordinal)
+        return record if record is not None and record.key == key else self.effects.get(key)
+
+    def at(self, name: str, ordinal: int) -> StepRecord | None:
+        """The step of the lineage that stands at this place, whatever its arguments."""
+        return self.lineage.get(f"{name}#{ordinal}")
+
+    def doubts(self) -> Iterator[StepRecord]:
+        """Steps with the effect `once` of which nobody knows whether they took effect.
+
+        A failed tool call is none, unless it was cut off: its model was told of the failure.
+        """
+        for record in self.effects.values():
+            failed = record.outcome
+            is_told = isinstance(failed, Failed) and record.name.startswith(TOOL_CALL)
+            if record.effect is not Effect.ONCE or isinstance(failed, Done):
+                continue
+            if failed is None or not is_told or failed.kind.backs_off:
+                yield record
 
     def keep(self, record: StepRecord) -> None:
+        """A step of this lineage was begun, or its result was brought."""
         self.lineage[f"{record.name}#{record.ordinal}"] = record
+        if record.effect is not Effect.PURE:
+            self.effects[record.key] = record
+
+    def end(self, record: StepRecord) -> None:
+        """A step has ended, which may be of an earlier lineage."""
+        at = self.at(record.name, record.ordinal)
+        if at is not None and at.key == record.key:
+            self.lineage[f"{record.name}#{record.ordinal}"] = record
         if record.effect is not Effect.PURE:
             self.effects[record.key] = record
 
@@ -245,6 +274,7 @@ class RunResults:
                 key=event.key,
                 digest=event.digest,
                 begun=1 if before is None else before.begun + 1,
+                about=Value() if event.effect is Effect.PURE else event.about,
             )
         )
 
@@ -261,7 +291,7 @@ class RunResults:
         if begun is not None:
             if type(event.outcome) is Done and type(begun.outcome) is not Done:
                 self._note_call(begun, event.at)
-            log.keep(replace(begun, outcome=event.outcome))
+            log.end(replace(begun, outcome=event.outcome))
 
     def _note_call(self, made: StepRecord, at: datetime) -> None:
         """Remember that a tool call was made: whoever approves the same once more is to know it."""

@@ -243,6 +243,11 @@ def _ending_returned(value: Any, job: Job) -> Ending:
     """What a worker means by its result. There is none if a step or a question was never awaited."""
     unawaited = _drop_pending(job)
     ending = _ending_meant(value, job)
+    if type(ending) is Done and job.brief.log is not None:
+        try:
+            job.brief.settle_doubts()
+        except BaseException as error:  # noqa: BLE001 - it asks, gives up, or its worker has changed its brief
+            return _ending_raised(error)
     is_told = isinstance(value, Failed)  # by the worker itself
     if unawaited is not None and not is_told and isinstance(ending, Done | Failed):
         return replace(failed_by(unawaited), usage=ending.usage)

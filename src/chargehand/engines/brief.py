@@ -257,6 +257,11 @@ class NoHost(AttemptHost):
 NO_HOST = NoHost()
 
 
+_NO_KEYS: set[str] = set()
+#: effects that a change of arguments must not repeat unasked
+_ASKED = (Effect.ONCE, Effect.KEYED)
+
+
 class Brief:
     """What a worker gets: its task, its inputs and what is missing. Offers steps, questions and progress.
 
@@ -273,6 +278,7 @@ class Brief:
         "_log",
         "_loop",
         "_pending",
+        "_settled",
         "_taint",
         "answerer",
         "attempt",
@@ -352,6 +358,8 @@ class Brief:
         self._log = log
         self._answers: Mapping[str, str] = answers or _NOTHING
         self._counts: dict[str, int] | None = None
+        #: keys of steps with effects that this attempt has asked for, or a person has settled; only with a log
+        self._settled: set[str] = _NO_KEYS if log is None else set()
         self._taint: tuple[str, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._home = 0  #: the process of that loop
@@ -527,17 +535,14 @@ class Brief:
     ) -> Done:
         """`durable` for what needs no check, because it was made here."""
         step = self._identify(name, effect, identity, about, reserve)
-        known = None if self._log is None else self._log.find(name, step.ordinal, step.key)
-        if known is not None:
-            recalled = await self._recall(step, known)
+        if self._log is not None:
+            recalled = await self._recall(step, self._log)
             if recalled is not None:
                 self.distrust(*recalled.value.taint)
                 return recalled
         # An effect must not happen unless its intent is certain to be remembered. For what may
         # be repeated freely it is enough that the intent comes before the outcome.
-        is_urgent = step.effect in (Effect.ONCE, Effect.KEYED) or (
-            self.is_capped and reserve is not NO_USAGE
-        )
+        is_urgent = step.effect in _ASKED or (self.is_capped and reserve is not NO_USAGE)
         await self.host.begin_step(self, step, is_urgent=is_urgent)
         try:
             done = await run(step.key)
@@ -558,13 +563,22 @@ class Brief:
         await self.host.end_step(self, step, done)
         return done
 
-    async def _recall(self, step: StepRecord, known: StepRecord) -> Done | None:
+    async def _recall(self, step: StepRecord, log: StepLog) -> Done | None:
         """What is known of this step from before; None: it is to run."""
-        if known.digest != step.digest:
-            raise StepMismatch(
-                f"step {step.name!r} (number {step.ordinal}) was recorded with other arguments; "
-                "a worker must do the same steps in the same order when it is resumed"
-            )
+        has_effect = step.effect in _ASKED
+        if has_effect:
+            self._settled.add(step.key)
+        at = log.at(step.name, step.ordinal)
+        known = log.find(step.name, step.ordinal, step.key)
+        if known is None and at is not None and at.digest == step.digest:
+            known = at  # of the run that this one is a fork of
+        if known is None:
+            if at is not None and not (has_effect and at.effect in _ASKED):
+                raise StepMismatch(
+                    f"step {step.name!r} (number {step.ordinal}) was recorded with other arguments; "
+                    "a worker must do the same steps in the same order when it is resumed"
+                )
+            return await self._settle_changed(step, at, log) if has_effect else None
         if isinstance(known.outcome, Done):
             return known.outcome
         if isinstance(known.outcome, Failed):
@@ -679,6 +693,55 @@ class Brief:
         counts[what] = number = counts.get(what, 0) + 1
         return number
 
+    async def _settle_changed(
+        self, step: StepRecord, at: StepRecord | None, log: StepLog
+    ) -> Done | None:
+        """What a person said of an earlier step in place of which this one is asked for; None: this one is to run.
+
+        The earlier one is that `at` its place, with other arguments, or one of its name that is in doubt.
+        Other steps in doubt come first.
+        """
+        doubts = [each for each in log.doubts() if each.key not in self._settled]
+        before = at or next((each for each in doubts if each.name == step.name), None)
+        for doubt in doubts:
+            if doubt is not before:
+                self._settle_left(doubt)
+        if before is None:
+            return None
+        self._settled.add(before.key)
+        place = f"{before.key[:12]}.{before.begun}-"
+        question = _changed(self.question_id(place + step.key[:12]), before, step, self.worker)
+        # That the earlier one ran holds whatever is asked for in its place.
+        said = (
+            text for id_, text in self._answers.items() if id_.startswith(self.question_id(place))
+        )
+        answer = next((each for each in said if each not in (AGAIN, GIVE_UP)), None)
+        answer = answer or self.answer_to(question)
+        if answer == AGAIN:
+            return None
+        if answer == GIVE_UP:
+            raise WorkerError(f"step {step.name!r} was given up by a person", kind="denied")
+        done = before.outcome if isinstance(before.outcome, Done) and answer == RAN else None
+        done = done or Done(Value.of(question.told(answer), ("person",)))
+        await self.host.begin_step(self, step, is_urgent=True)
+        await self.host.end_step(self, step, done)
+        if not isinstance(before.outcome, Done):
+            await self.host.end_step(self, before, done)
+        return done
+
+    def _settle_left(self, doubt: StepRecord) -> None:
+        """Ask a person about a step in doubt that this attempt does not ask for, unless one has answered."""
+        self._settled.add(doubt.key)
+        question = _left(self.question_id(f"{doubt.key[:12]}.{doubt.begun}"), doubt, self.worker)
+        if self.answer_to(question) == GIVE_UP:
+            raise WorkerError(f"step {doubt.name!r} was given up by a person", kind="denied")
+
+    def settle_doubts(self) -> None:
+        """Raise `AskedPerson` for a step of an earlier attempt that is in doubt and that this one has not asked for."""
+        for doubt in () if self._log is None else list(self._log.doubts()):
+            if doubt.key not in self._settled:
+                self._settle_left(doubt)
+
     async def _settle_doubt(self, step: StepRecord, known: StepRecord) -> Done | None:
         """What a person said of a step whose end is unknown; None: it is to run again."""
         given = {"step": step.name, "worker": self.worker, "given": _readable(step.about.read())}
@@ -708,15 +771,49 @@ def _readable(about: object) -> object:
 
 
 def _doubt(question: str, known: StepRecord, given: dict[str, object]) -> Question:
-    happened = "began, and its end is unknown"
+    text = (
+        f"Step {known.name!r} {_happened(known)}. It is marked `once`, so it is not run "
+        f"again unasked. Answer {RAN!r} (or '{RAN}: <its result as JSON>'), {AGAIN!r} or {GIVE_UP!r}."
+    )
+    return _about_doubt(question, text, given)
+
+
+def _changed(question: str, before: StepRecord, step: StepRecord, worker: str) -> Question:
+    """Of a step that was recorded with other arguments than those that the worker has now."""
+    text = (
+        f"Step {before.name!r} {_happened(before)}. The worker was started again, and now asks for this step with "
+        f"other arguments. Answer {RAN!r} (or '{RAN}: <its result as JSON>') if it took effect: then it counts for "
+        f"this one, too. Answer {AGAIN!r} to run it with the new arguments, or {GIVE_UP!r}."
+    )
+    now, was = _readable(step.about.read()), _readable(before.about.read())
+    return _about_doubt(
+        question, text, {"step": step.name, "worker": worker, "given": now, "before": was}
+    )
+
+
+def _left(question: str, doubt: StepRecord, worker: str) -> Question:
+    """Of a step in doubt that the worker no longer asks for."""
+    text = (
+        f"Step {doubt.name!r} {_happened(doubt)}. The worker was started again, and no longer asks for this step. "
+        f"Answer {RAN!r} if it took effect, {AGAIN!r} if it did not and the worker may go on without it, or "
+        f"{GIVE_UP!r}."
+    )
+    given = {"step": doubt.name, "worker": worker, "given": _readable(doubt.about.read())}
+    return _about_doubt(question, text, given)
+
+
+def _happened(known: StepRecord) -> str:
+    if isinstance(known.outcome, Done):
+        return "has run"
     if isinstance(known.outcome, Failed):
-        happened = f"failed ({known.outcome}), and may have taken effect all the same"
+        return f"failed ({known.outcome}), and may have taken effect all the same"
+    return "began, and its end is unknown"
+
+
+def _about_doubt(question: str, text: str, given: dict[str, object]) -> Question:
     return Question(
         id=question,
-        text=(
-            f"Step {known.name!r} {happened}. It is marked `once`, so it is not run "
-            f"again unasked. Answer {RAN!r} (or '{RAN}: <its result as JSON>'), {AGAIN!r} or {GIVE_UP!r}."
-        ),
+        text=text,
         about="in_doubt",
         choices=(RAN, AGAIN, GIVE_UP),
         telling=RAN,
