@@ -119,14 +119,16 @@ class StepLog(Struct):
     def keep(self, record: StepRecord) -> None:
         """A step of this lineage was begun, or its result was brought."""
         self.lineage[f"{record.name}#{record.ordinal}"] = record
-        if record.effect is not Effect.PURE:
-            self.effects[record.key] = record
+        self._note_effect(record)
 
     def end(self, record: StepRecord) -> None:
         """A step has ended, which may be of an earlier lineage."""
         at = self.at(record.name, record.ordinal)
         if at is not None and at.key == record.key:
             self.lineage[f"{record.name}#{record.ordinal}"] = record
+        self._note_effect(record)
+
+    def _note_effect(self, record: StepRecord) -> None:
         if record.effect is not Effect.PURE:
             self.effects[record.key] = record
 

@@ -358,8 +358,9 @@ class Brief:
         self._log = log
         self._answers: Mapping[str, str] = answers or _NOTHING
         self._counts: dict[str, int] | None = None
-        #: keys of steps with effects that this attempt has asked for, or a person has settled; only with a log
-        self._settled: set[str] = _NO_KEYS if log is None else set()
+        self._settled = (
+            _NO_KEYS if log is None else set()
+        )  #: keys of steps asked for, or settled by a person
         self._taint: tuple[str, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._home = 0  #: the process of that loop
