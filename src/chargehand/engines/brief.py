@@ -321,8 +321,7 @@ class Brief:
         self.task = task
         self.attempt = attempt
         self.worker = worker
-        #: of the run
-        self.limits = limits
+        self.limits = limits  #: of the run
         #: optional needs that came to nothing, and why
         self.missing: Mapping[str, str] = missing or _NOTHING
         #: the inputs as they are stored
