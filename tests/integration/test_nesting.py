@@ -658,3 +658,62 @@ def test_the_example_of_two_teams_says_what_is_missing(capsys: pytest.CaptureFix
     assert result.status == "partial"
     assert "figures (done in part): sales › lamp: denied: there is no file on the lamp" in shown
     assert "depth 1: 2 runs" in shown
+
+
+def reviewing(calls: int = 20) -> ch.Supervisor:
+    """A supervisor with a nested one, whose three tasks call a model once each."""
+    model = ch.ScriptedModel(["fine"] * calls)
+    reviewer = ch.Worker("reviewer", "Reviews", model=model)
+    tasks = [
+        ch.Task(id=f"r{n}", description=f"Review part {n}", worker="reviewer") for n in range(3)
+    ]
+    plan = ch.Plan(goal="Review", tasks=tasks)
+    audit = ch.Supervisor([reviewer], name="audit", description="Audits", plan_for=lambda _: plan)
+    return ch.Supervisor([audit], clock=FakeClock())
+
+
+AUDIT = ch.Plan(
+    goal="Audit", tasks=[ch.Task(id="a", description="Audit the books", worker="audit")]
+)
+
+
+def test_the_run_whose_cap_is_reached_below_ends_over_budget_with_what_there_is() -> None:
+    result = run_virtual(reviewing().run(AUDIT, limits=ch.Limits(calls=2)))
+    assert (result.status, result.reason) == ("partial", "over budget")
+    assert set(result.output) == {"r0", "r1"}
+    (gap,) = result.answer.gaps
+    assert gap.task == "a"
+    assert "over budget" in gap.why
+
+
+def test_a_run_that_waits_for_more_budget_below_returns_and_goes_on() -> None:
+    async def main() -> None:
+        boss = reviewing()
+        terms: dict[str, Any] = {"limits": ch.Limits(calls=2), "on_budget": "ask"}
+        asked = await asyncio.wait_for(boss.run(AUDIT, on_question="return", **terms), 60)
+        assert asked.status == "waiting"
+        (question,) = asked.questions
+        assert question.about == "budget"
+        async with boss:
+            await boss.answer(question.id, "raise to: 5")
+            result = await boss.resume(asked.id)
+            assert (result.status, len(result.output)) == ("succeeded", 3)
+
+    run_virtual(main())
+
+
+def test_who_stops_a_run_for_want_of_budget_gets_what_there_is_below() -> None:
+    async def main() -> None:
+        boss = reviewing()
+        async with boss:
+            run = await boss.submit(AUDIT, limits=ch.Limits(calls=2), on_budget="ask")
+            while not (await boss.look(run.id)).questions:
+                await asyncio.sleep(0.1)
+            looked = await boss.look(run.id)
+            assert looked.status == "waiting"
+            await boss.answer(looked.questions[0].id, "stop")
+            result = await run.wait()
+            assert (result.status, result.reason) == ("partial", "over budget")
+            assert "over budget" in result.answer.gaps[0].why
+
+    run_virtual(main())

@@ -157,6 +157,8 @@ class Account:
         self.short: dict[str, str] = {}
         #: asks a person to raise the budget; None: nobody is asked
         self.plead: Callable[[Shortage], None] | None = None
+        #: stops the tasks of this run; None: nobody leads it here
+        self.stop_work: Callable[[Shortage], None] | None = None
 
     def link(self, task: str, run: str) -> None:
         """Register a nested run that has its own account below this one."""

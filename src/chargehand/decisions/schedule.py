@@ -338,7 +338,9 @@ class Schedule:
         if self._stop_reason:
             return RunState.STOPPING
         if self.is_paused:
-            return RunState.WAITING if self.is_short and not self._open else RunState.PAUSED
+            # What is held up waits for the same budget, below.
+            is_idle = self._open == len(self.held_up_tasks)
+            return RunState.WAITING if self.is_short and is_idle else RunState.PAUSED
         if self.is_cut_off:
             return RunState.WAITING
         if self.is_being_planned and not self._is_unclear():
@@ -360,6 +362,11 @@ class Schedule:
     @property
     def is_paused(self) -> bool:
         return self.paused_at is not None
+
+    @property
+    def open_attempts(self) -> int:
+        """How many attempts are running."""
+        return self._open
 
     @property
     def is_short(self) -> bool:

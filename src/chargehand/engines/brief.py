@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from chargehand.clock import Clock
 from chargehand.decisions.board_rules import diff
-from chargehand.decisions.budget import Account
+from chargehand.decisions.budget import NESTED, Account
 from chargehand.decisions.run_outputs_and_steps import NO_CALLS, StepLog, StepRecord
 from chargehand.engines.pending_call import PendingCalls, to_await
 from chargehand.engines.text_streams import TextStreams
@@ -191,8 +191,8 @@ class NestingHost(Protocol):
     def is_leaving(self, run: str) -> bool:
         """Whether what is stopped now in this run is left to be resumed, here or elsewhere."""
 
-    def is_winding_up(self, run: str) -> bool:
-        """Whether what is stopped now in this run is to bring what it has: it must end, and is not cancelled."""
+    def winding_up(self, run: str) -> str:
+        """Why what is stopped now in this run is to end with what it has; empty if it is not, but is cancelled."""
 
     def take_in(self, below: Drainable) -> None:
         """Have a runtime that works for this one stop with it. Raises `Fenced` if that is under way."""
@@ -339,8 +339,9 @@ class Brief:
         self.host: AttemptHost = NO_HOST if host is None else host
         #: wraps the board for the worker, for example to combine it with others
         self.shares_board: Callable[[SharedBoard], SharedBoard] | None = None
-        #: called with all untrusted sources when there are more of them
-        self.on_taint: Callable[[tuple[str, ...]], None] | None = None
+        self.on_taint: Callable[[tuple[str, ...]], None] | None = (
+            None  #: hears all sources of each change
+        )
         #: fail instead of parking when the provider stays unavailable, because the run could not be resumed
         self.gives_up = False
         #: False where nobody can be asked anything: no terminal, no `notify`, no process that serves
@@ -357,12 +358,11 @@ class Brief:
         self._log = log
         self._answers: Mapping[str, str] = answers or _NOTHING
         self._counts: dict[str, int] | None = None
-        self._settled = (
-            _NO_KEYS if log is None else set()
-        )  #: keys of steps asked for, or settled by a person
+        #: keys of steps that were asked for, or settled by a person
+        self._settled = _NO_KEYS if log is None else set()
         self._taint: tuple[str, ...] = ()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._home = 0  #: the process of that loop
+        self._home = 0  #: its process
         self._pending: PendingCalls | None = None
 
     @property
@@ -572,6 +572,8 @@ class Brief:
         known = log.find(step.name, step.ordinal, step.key)
         if known is None and at is not None and at.digest == step.digest:
             known = at  # of the run that this one is a fork of
+        if known is None and step.name == NESTED:
+            return None  # each try leads a run of its own
         if known is None:
             if at is not None and not (has_effect and at.effect in _ASKED):
                 raise StepMismatch(

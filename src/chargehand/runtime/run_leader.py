@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -397,6 +398,8 @@ class LedRuns:
         self._listeners = Listeners(parts.texts)
         #: by run: what becomes of its questions; they wait where nothing is said
         self._asking: dict[str, Asking] = {}
+        #: by run: attempts that wait for the budget of a run above
+        self._starving: Counter[str] = Counter()
         #: by run that is led for a task of another: whether it waits for people, and whom to tell
         self._above: dict[str, tuple[bool, Callable[[bool], None]]] = {}
         #: runs that are being let go, to be resumed
@@ -457,6 +460,7 @@ class LedRuns:
     def resolve(self, run: str, ending: LiveRun | BaseException) -> None:
         """Stop leading this run: give the run, or the error, to everyone who waits for its end."""
         future = self._endings.pop(run, None)
+        self._starving.pop(run, None)
         self._above.pop(run, None)
         self._asking.pop(run, None)
         if future is not None and not future.done():
@@ -571,11 +575,30 @@ class LedRuns:
         """Tell the runs above that one of these runs has started or stopped waiting for people."""
         for run in self._above.keys() & runs:
             was, tell = self._above[run]
-            live_run = self._kernel.runs.get(run)
-            waits = live_run is not None and live_run.schedule.state is RunState.WAITING
+            waits = self._waits(run)
             if waits is not was:
                 self._above[run] = (waits, tell)
                 tell(waits)
+
+    def _waits(self, run: str) -> bool:
+        """Whether it waits for people: for an answer, or with all its attempts for the budget of a run above."""
+        live_run = self._kernel.runs.get(run)
+        if live_run is None:
+            return False
+        schedule = live_run.schedule
+        is_starving = 0 < schedule.open_attempts == self._starving[run]
+        return is_starving or schedule.state is RunState.WAITING
+
+    @contextlib.contextmanager
+    def starving(self, run: str) -> Iterator[None]:
+        """Around the time in which an attempt waits for the budget of a run above."""
+        self._starving[run] += 1
+        self.tell_waits([run])
+        try:
+            yield
+        finally:
+            self._starving[run] -= 1
+            self.tell_waits([run])
 
 
 class RunOpener:
@@ -988,10 +1011,13 @@ class WaitingRuns:
 class AttemptWriter:
     """Has what attempts report written down. A step waits here while there is nothing left to spend on it."""
 
-    def __init__(self, kernel: Kernel, clock: Clock, pending: PendingMessages) -> None:
+    def __init__(
+        self, kernel: Kernel, clock: Clock, pending: PendingMessages, runs: LedRuns
+    ) -> None:
         self._kernel = kernel
         self._clock = clock
         self._pending = pending
+        self._runs = runs
 
     def post(self, run: str, event: Event) -> None:
         self._pending.post(run, event)
@@ -1004,8 +1030,10 @@ class AttemptWriter:
         live_run = self._kernel.runs.get(run)
         account = None if live_run is None else live_run.account
         requested = None if live_run is None else live_run.schedule.requested
-        if account is not None and requested is not None and requested.asks_budget:
-            account.plead = partial(self._plead, run)
+        if account is not None:
+            account.stop_work = partial(self._stop_work, run)
+            if requested is not None and requested.asks_budget:
+                account.plead = partial(self._plead, run)
         return account
 
     async def wait_for_room(self, brief: Brief, step: StepStarted) -> None:
@@ -1027,8 +1055,9 @@ class AttemptWriter:
         elif short.task:
             raise WorkerError(f"{OVER_BUDGET}: {short}", kind="denied")
         elif short.account.plead is None or live_run.schedule.is_winding_up:
-            stopped = WorkStopped(reason=OVER_BUDGET, by=str(short), at=self._clock.now())
-            self._pending.post(brief.run, stopped)
+            self._stop_work(brief.run, short)
+            if short.account is not account and short.account.stop_work is not None:
+                short.account.stop_work(short)  # it is the run above that has nothing left
             raise WorkerError(f"{OVER_BUDGET}: {short}", kind="denied")
         else:
             await self._wait_for_more(brief, account, short)
@@ -1043,7 +1072,13 @@ class AttemptWriter:
         # It is a run above that has nothing left, and that is paused; it will go on, or stop this one.
         changed = asyncio.Event()
         short.account.when_changed(changed.set)
-        await changed.wait()
+        with self._runs.starving(brief.run):
+            await changed.wait()
+
+    def _stop_work(self, run: str, short: Shortage) -> None:
+        """Start nothing more in this run, whose cap leaves nothing for the next call."""
+        stopped = WorkStopped(reason=OVER_BUDGET, by=str(short), at=self._clock.now())
+        self._pending.post(run, stopped)
 
     def _plead(self, run: str, short: Shortage) -> None:
         """Ask a person whether this run may spend more."""
@@ -1071,9 +1106,10 @@ class RunsBelow:
     def is_leaving(self, run: str) -> bool:
         return self._runs.is_stopping or self._runs.is_let_go(run) or not self._runs.leads(run)
 
-    def is_winding_up(self, run: str) -> bool:
+    def winding_up(self, run: str) -> str:
         live_run = self._kernel.runs.get(run)
-        return live_run is not None and live_run.schedule.is_winding_up
+        is_winding_up = live_run is not None and live_run.schedule.is_winding_up
+        return live_run.schedule.stop_reason if live_run is not None and is_winding_up else ""
 
     def take_in(self, below: Drainable) -> None:
         if self._kernel.is_draining:
@@ -1272,7 +1308,7 @@ class Runtime:
         )
         self._commands = CommandInbox(journal, parts.roster, clock, self, parts.refuse_unkept)
         self.opener = RunOpener(parts, self._pending, self.runs, self._commands, self._blocked)
-        writer = AttemptWriter(kernel, clock, self._pending)
+        writer = AttemptWriter(kernel, clock, self._pending, self.runs)
         self._below = RunsBelow(parts, self.runs, writer)
         self._host = JournalHost(
             writer,

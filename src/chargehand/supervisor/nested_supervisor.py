@@ -17,6 +17,7 @@ from chargehand.runtime import Runtime
 from chargehand.supervisor.config import SupervisorConfig
 from chargehand.supervisor.nested_requests import origin_of, outcome_from, terms_for
 from chargehand.supervisor.requests import RunParent
+from chargehand.supervisor.run_control import Run
 from chargehand.supervisor.run_start import RunStart
 
 
@@ -39,16 +40,27 @@ class NestedSupervisor:
             origin = origin_of(brief, self._name)
         except UsageError as error:
             return Failed(kind=ErrorClass.DENIED, message=str(error), error="TooDeep")
-        request = self._plan_for(brief)
+        request, is_over = self._plan_for(brief), False
 
         async def run(_: str) -> Done:
+            nonlocal is_over
             result = await self._lead(request, brief, origin)
+            is_over = True
             return Done(Value.of(result.id), result.usage)
 
-        identity = [self._name, request, brief.tries]
-        about = {"run": origin.run}
-        await brief.durable(NESTED, identity, run, effect=Effect.KEYED, about=about)
-        return outcome_from(await self._control.look(origin.run), self._name)
+        async def lead() -> Outcome:
+            identity = [self._name, request, brief.tries]
+            about = {"run": origin.run}
+            await brief.durable(NESTED, identity, run, effect=Effect.KEYED, about=about)
+            return outcome_from(await self._control.look(origin.run), self._name)
+
+        leading = asyncio.create_task(lead())
+        try:
+            return await asyncio.shield(leading)
+        except asyncio.CancelledError:
+            if not is_over:  # else what the run has come to is only to be recorded
+                leading.cancel()
+            return await leading
 
     async def _lead(self, request: str | Plan, brief: Brief, origin: RunParent) -> RunResult:
         async with self._runtimes.at_work() as runtime:
@@ -56,17 +68,18 @@ class NestedSupervisor:
             if host is not None:
                 host.take_in(runtime)
             terms = terms_for(brief, self._config.runs.limits, self._config.clock.now())
+            led: Run | None = None
             try:
                 asking = WAITING if host is None else host.asking(brief.run).below
-                run, written = await self._start.begin(
+                led, written = await self._start.begin(
                     runtime, request, terms, origin, _account_above(brief, origin.run), asking
                 )
                 if host is not None:
                     await asyncio.shield(written)  # what was answered meanwhile is taken in by then
                     runtime.runs.tell_above(
-                        run.id, lambda waits: _tell_above(host, brief, waits=waits)
+                        led.id, lambda waits: _tell_above(host, brief, waits=waits)
                     )
-                return await run.wait()
+                return await led.wait()
             except (RunInterrupted, UsageError) as error:
                 if not runtime.kernel.is_draining:
                     raise
@@ -74,6 +87,8 @@ class NestedSupervisor:
             except asyncio.CancelledError:
                 if runtime.runs.leads(origin.run):
                     return await self._end(brief, runtime, origin.run)
+                if led is not None and led.has_ended:  # in the same moment
+                    return await led.wait()
                 raise
 
     async def _end(self, brief: Brief, runtime: Runtime, run_id: str) -> RunResult:
@@ -81,14 +96,12 @@ class NestedSupervisor:
         ending = runtime.runs.ending(run_id)
         host = brief.host.nesting
         if host is not None and (brief.is_preempted or host.is_leaving(brief.run)):
-            await asyncio.shield(
-                runtime.runs.let_go(run_id)
-            )  # to whoever goes on with the task above
+            # To whoever goes on with the task above.
+            await asyncio.shield(runtime.runs.let_go(run_id))
             raise Fenced("the task above is led no longer")
-        if host is not None and host.is_winding_up(brief.run):
-            await asyncio.shield(
-                self._control.answer_now(run_id, f"task {brief.task.id} had to end")
-            )
+        if host is not None and (why := host.winding_up(brief.run)):
+            told = f"task {brief.task.id} had to end: {why}"
+            await asyncio.shield(self._control.answer_now(run_id, told))
             await asyncio.wait([ending], timeout=brief.limits.grace.total_seconds())
         if not ending.done():
             await asyncio.shield(self._control.cancel(run_id, f"task {brief.task.id} was stopped"))

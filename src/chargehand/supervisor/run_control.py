@@ -120,6 +120,15 @@ class Run:
         """Call `then` once the run has ended or was interrupted."""
         self._ending.add_done_callback(lambda _: then())
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether `wait` returns at once, with a result."""
+        return (
+            self._ending.done()
+            and not self._ending.cancelled()
+            and self._ending.exception() is None
+        )
+
     def ignore_failure(self) -> None:
         """Mark its error as seen, if no caller waits for it. The log and the journal have the error."""
         if not self._ending.cancelled():

@@ -611,8 +611,8 @@ class PoolAttempt:
     def is_leaving(self, run: str) -> bool:  # noqa: ARG002 - as all hosts
         return self._execution.is_leaving
 
-    def is_winding_up(self, run: str) -> bool:  # noqa: ARG002 - likewise
-        return not self._execution.is_leaving
+    def winding_up(self, run: str) -> str:  # noqa: ARG002 - likewise
+        return "" if self._execution.is_leaving else "its task was stopped"
 
     def take_in(self, below: Drainable) -> None:
         """Nothing to do: a nested supervisor ends with its task."""
