@@ -146,19 +146,14 @@ def check_words(name: str, description: str, kind: str = "worker") -> None:
 
 def _check_signature(name: str, function: Work) -> None:
     """Refuse a function that cannot be called with a brief: every attempt would fail alike."""
-    try:
-        # As it is called, not as what it wraps: a decorator may supply further arguments.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return  # written in C; it tells nothing of its arguments
-    try:
-        signature.bind(None)
-    except TypeError as error:
-        called = getattr(function, "__name__", type(function).__name__)
-        raise UsageError(
-            f"worker {name!r}: {called}{signature} cannot be called with the brief alone ({error}); "
-            f"a worker function takes one argument: def {called}(brief)"
-        ) from None
+    if (why := checks.why_uncallable(function, None)) is None:
+        return
+    called = getattr(function, "__name__", type(function).__name__)
+    signature = inspect.signature(function, follow_wrapped=False)
+    raise UsageError(
+        f"worker {name!r}: {called}{signature} cannot be called with the brief alone ({why}); "
+        f"a worker function takes one argument: def {called}(brief)"
+    )
 
 
 def _check_bounds(
