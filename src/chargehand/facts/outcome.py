@@ -248,7 +248,7 @@ class Done(
 ):
     """The task has its result. A worker gives any JSON: `Done("x", usage=Usage(calls=1))`."""
 
-    #: any JSON; `checked` makes it a `Value` when the attempt ends
+    #: any JSON; it is stored as a `Value` when the attempt ends
     value: AnyJSON = usually(Value())
     #: what was spent: no amount below 0 or above 2**53, or the attempt fails
     usage: Usage = NO_USAGE
