@@ -26,7 +26,7 @@ from chargehand.facts.argument_checks import (
     usually,
 )
 from chargehand.facts.failure_policy import OnFailure
-from chargehand.facts.form_faults import faults_in, form_faults, place_in_plan
+from chargehand.facts.form_faults import faults_in, form_faults, place_in_plan, repeated_keys
 from chargehand.facts.json_schema import fault_of
 from chargehand.facts.jupyter_html_hook import notebook_html
 from chargehand.facts.limits import Limits, TaskLimits
@@ -330,7 +330,10 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
     @classmethod
     def from_json(cls, text: str | bytes) -> "Plan":
         """Read a plan. Raises `UsageError` with all faults and their positions."""
-        return _decoded(text, "this is not a plan")
+        plan = _decoded(text, "this is not a plan")
+        if faults := repeated_keys(text, place_in_plan):
+            raise faults_in("this plan", faults)
+        return plan
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
