@@ -116,6 +116,29 @@ def test_data_that_looks_like_a_reference_is_none() -> None:
     assert faults_against({**own, "$ref": "http://a.b/c#q"}, 5)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"allOf": [{"type": "object"}, {"$ref": "#"}]},
+        {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}},
+    ],
+)
+def test_a_schema_without_end_is_a_fault_before_anything_starts(schema: dict[str, Any]) -> None:
+    assert fault_of(schema) == "the schema refers to itself without end; end it with a choice"
+
+
+def test_a_schema_that_refers_to_itself_for_a_part_is_fine() -> None:
+    assert (
+        fault_of({"properties": {"a": {"$ref": "#"}}, "allOf": [{"items": {"$ref": "#"}}]}) is None
+    )
+
+
+def test_a_function_is_no_type_of_an_answer() -> None:
+    with pytest.raises(UsageError, match="a value, not a type"):
+        ch.Task(id="t", description="Add", worker="w", output=lambda text: text)
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "schema",

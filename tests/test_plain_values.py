@@ -78,6 +78,39 @@ def test_what_would_not_come_back_is_refused(wrap: Callable[[Any], object], valu
         Value.of(wrap(value))
 
 
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({True: 1}, "True or False is a key of a dict"),
+        ([{"a": {False: 1, 2: 3}}], "True or False is a key of a dict"),
+        ({None: 1}, "None is a key of a dict"),
+        ((each for each in "ab"), "collect what it yields in a list"),
+        (["\ud800"], "a text has a lone surrogate at character 0; decode its bytes"),
+    ],
+)
+def test_what_cannot_be_stored_is_told_with_a_way_out(value: object, why: str) -> None:
+    with pytest.raises(NotJSON, match=why):
+        Value.of(value)
+
+
+@pytest.mark.parametrize(
+    ("args", "where"),
+    [
+        ({"a": 1, "p": float("nan")}, r"task 't7': args\['p'\]: nan has no JSON form"),
+        ({"p": [Path("x")]}, r"task 't7': args\['p'\]: .* of type PosixPath"),
+        ({"p": "\ud800"}, r"task 't7': args\['p'\]: .*lone surrogate"),
+        ({None: 1}, r"task 't7': .*None is a key of a dict"),
+    ],
+)
+def test_an_argument_that_cannot_be_stored_is_named_with_its_task(args: Any, where: str) -> None:
+    tasks = [
+        Task(id=f"t{n}", description="Add", worker="w", args=args if n == 7 else {})
+        for n in range(9)
+    ]
+    with pytest.raises(NotJSON, match=where):
+        ch.Plan(goal="Sums", tasks=tasks).stored()
+
+
 def test_a_subclass_is_stored_as_what_it_is_a_kind_of() -> None:
     given = [Word("a"), Whole(5), Part(0.5), Colour.RED, {Word("k"): Word("v")}, {1: 2, 3: 4}]
     stored = Value.of(given).read()

@@ -78,3 +78,22 @@ def test_what_a_form_checks_itself_is_told_at_its_place() -> None:
 def test_of_very_many_faults_the_first_are_told() -> None:
     told = form_faults([{}] * 10_000, list[Lamp], place_in_plan)
     assert (len(told), told[-1]) == (MOST + 1, "and more")
+
+
+def test_a_key_that_is_given_twice_is_told_at_its_place() -> None:
+    task = (
+        '{"id": "t", "id": "s", "description": "d", "worker": "w", "args": {"a": {"x": 1, "x": 2}}}'
+    )
+    with pytest.raises(ch.UsageError) as told:
+        ch.Plan.from_json(f'{{"goal": "g", "goal": "h", "tasks": [{task}]}}')
+    assert str(told.value).splitlines() == [
+        "this plan has 3 faults:",
+        "  - the plan, goal: is given twice; a key may be there only once",
+        "  - task 1 ('s'), id: is given twice; a key may be there only once",
+        "  - task 1 ('s'), args a x: is given twice; a key may be there only once",
+    ]
+
+
+def test_a_key_that_is_given_twice_may_hide_another() -> None:
+    with pytest.raises(ch.UsageError, match="has 1 fault"):
+        ch.Plan.from_json('{"goal": "g", "tasks": [{"id": 1, "id": 1}], "tasks": []}')

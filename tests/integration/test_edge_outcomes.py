@@ -90,6 +90,17 @@ def test_a_function_that_cannot_be_called_with_a_brief_is_refused_when_it_become
             ch.FunctionWorker(function, "w", "Works")  # type: ignore[arg-type]  # as a user might
 
 
+@pytest.mark.parametrize("name", ["@plan", "@answer", "@x"])
+def test_a_name_of_the_supervisors_own_workers_is_refused(name: str) -> None:
+    for make in (
+        lambda: ch.worker(name, "Works")(lambda _: 1),
+        lambda: ch.Worker(name, "Works"),
+        lambda: ch.Supervisor([ch.Supervisor([], name=name)]),
+    ):
+        with pytest.raises(ch.UsageError, match=f"worker '{name}': no name may begin with @"):
+            make()
+
+
 async def test_a_decorator_may_supply_further_arguments_of_a_worker() -> None:
     def two(brief: ch.Brief, more: int) -> int:
         return more

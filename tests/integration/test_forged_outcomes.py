@@ -192,7 +192,7 @@ async def test_a_step_that_is_forged_in_a_process_is_refused_there() -> None:
         Lost(cast("str", 5)),
         Cancelled(reason=cast("str", 5)),
         Done(Value.of(1), gaps=cast("tuple[str, ...]", (5,))),
-        Done(cast("Value", 5)),
+        Done(5, usage=cast("Usage", 5)),
         NeedsInput(question=cast("Question", 5)),
         Parked(cast("timedelta", 5), "later"),
         Parked(timedelta(1), cast("str", 5)),
@@ -201,6 +201,28 @@ async def test_a_step_that_is_forged_in_a_process_is_refused_there() -> None:
 )
 async def test_a_field_of_another_type_is_a_failure(returned: object) -> None:
     failure(await ending_of(returned))
+
+
+@pytest.mark.parametrize("result", ["x", {"a": [1]}, None, 5])
+async def test_a_result_with_its_usage_is_any_json(result: object) -> None:
+    spent = Usage(calls=1, tokens_in=5)
+    assert await ending_of(Done(result, usage=spent)) == Done(Value.of(result), usage=spent)
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (Done(1), "its result is a Done, which is an outcome itself"),
+        (Cancelled(), "its result is a Cancelled, which is an outcome itself"),
+        (b"x", "bytes cannot be stored as JSON"),
+    ],
+)
+async def test_what_is_no_result_fails_its_attempt_and_is_not_tried_again(
+    result: object, why: str
+) -> None:
+    failed = failure(await ending_of(Done(result)))
+    assert f"the worker's Done cannot be stored: {why}" in failed.message
+    assert failed.is_final
 
 
 async def test_what_is_made_as_it_should_be_stays_as_it_is() -> None:

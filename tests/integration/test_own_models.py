@@ -114,6 +114,26 @@ def test_what_a_model_lacks_is_said_where_it_is_handed_over(missing: str) -> Non
             hand_over()
 
 
+@pytest.mark.parametrize(
+    ("member", "value", "why"),
+    [
+        ("name", 5, "must be a text that is not empty"),
+        ("name", "", "must be a text that is not empty"),
+        ("account", None, "must be a text"),
+        ("abilities", None, r"must be Abilities\(…\)"),
+        ("ask", None, "must be an async method"),
+        ("stream", "text", "must be an async generator method"),
+    ],
+)
+def test_a_member_of_another_kind_is_said_where_the_model_is_handed_over(
+    member: str, value: object, why: str
+) -> None:
+    model = Own()
+    setattr(model, member, value)
+    with pytest.raises(ch.UsageError, match=rf"worker 'w': Own\.{member} {why}"):
+        ch.Worker("w", "Asks", model=model)
+
+
 def test_the_class_of_a_model_is_no_model() -> None:
     with pytest.raises(ch.UsageError, match=r"Own is a class; give an object of it, as Own\(…\)"):
         ch.Supervisor([], model=Own)  # type: ignore[arg-type]  # that is the fault

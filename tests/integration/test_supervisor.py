@@ -6,6 +6,7 @@ import threading
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -377,6 +378,24 @@ def test_a_hook_names_the_kinds_of_events_that_it_hears() -> None:
         boss.on()
     with pytest.raises(ch.UsageError, match="is not a kind of event"):
         boss.on(ch.Task)  # type: ignore[type-var]  # the mistake is the point
+    with pytest.raises(ch.UsageError, match="None is not a kind of event"):
+        boss.on(None)  # type: ignore[arg-type]  # the mistake is the point
+
+
+async def _heard_later(run: str, event: ch.Event) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("hook", "why"),
+    [
+        (lambda event: event, r"too many positional arguments"),
+        (_heard_later, r"it is async, and hooks are not awaited"),
+        (5, r"it is no function"),
+    ],
+)
+def test_a_hook_that_cannot_be_called_is_refused_when_it_is_registered(hook: Any, why: str) -> None:
+    with pytest.raises(ch.UsageError, match=rf"cannot be called with \(run, event\): {why}"):
+        ch.Supervisor([]).on(ch.events.RunFinished)(hook)
 
 
 async def test_estimates_are_learned_from_past_runs(tmp_path: Path) -> None:

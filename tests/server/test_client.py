@@ -277,6 +277,30 @@ async def test_nobody_there_is_said() -> None:
             await client.runs()
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://u:secret@127.0.0.1:1", "'http://…@127.0.0.1:1' .* leave out what is in front"),
+        ("http://", "'http://' .* it has no host"),
+        ("http://127.0.0.1:99999", "Port out of range"),
+        ("http://127.0.0.1:0", "no server has port 0"),
+        ("http://[::1", "Invalid IPv6 URL"),
+        ("ftp://x", "give http://… or https://…"),
+        (5, "Client: url=5 must be a text"),
+    ],
+)
+def test_an_address_where_no_server_can_be_is_refused_at_once(url: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why) as refused:
+        Client(url, token="x")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["a\nb", "é", 5])
+def test_a_token_that_cannot_be_sent_is_refused_at_once(token: Any) -> None:
+    with pytest.raises(UsageError, match=r"no token has|must be a text"):
+        Client("http://127.0.0.1:1", token=token)
+
+
 def test_the_token_is_found_in_the_places_that_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -443,6 +444,29 @@ async def test_a_filter_that_names_nothing_is_refused_with_what_it_may_name(tmp_
         assert reply.json["error"]["hint"] == "it takes state, q, before, limit"
         reply = await served.call("GET", f"runs/{done}/cost?full=1")
         assert reply.json["error"]["hint"] == "it takes none"
+
+
+async def test_a_page_begins_at_a_cursor_and_nowhere_else(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        for _ in range(2):
+            await served.post("runs", {"plan": {"goal": "g", "tasks": [task("t")]}})
+        first = await served.get("runs?limit=1")
+        second = await served.get(f"runs?before={quote(first['next'])}")
+        assert [each["id"] for each in second["runs"]] != [each["id"] for each in first["runs"]]
+        assert len(second["runs"]) == 1
+        for before in ("zzz", "aaa", "|", "9999", "~", "2026~r1", "zzz~r1"):
+            reply = await served.call("GET", f"runs?before={quote(before)}")
+            assert (reply.status, reply.kind) == (422, "InvalidRequest"), before
+
+
+async def test_a_key_that_is_given_twice_is_a_fault_of_the_body(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served:
+        body = b'{"plan": {"goal": "g", "tasks": [{"id": "t", "id": "s", "description": "d", "worker": "clerk"}]}, "key": "a", "key": "b"}'
+        reply = await served.call("POST", "runs", data=body)
+        assert (reply.status, reply.kind) == (422, "InvalidBody")
+        message = reply.json["error"]["message"]
+        assert "the body: key: is given twice" in message
+        assert "task 1 ('s'), id: is given twice" in message
 
 
 async def test_a_body_with_a_field_that_is_not_known_is_refused_with_the_fields_that_are(

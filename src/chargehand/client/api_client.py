@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar, Unpack
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
@@ -35,7 +35,7 @@ from chargehand.client.slow_server_warnings import ServerWait
 from chargehand.client.token_sources import find_token
 from chargehand.errors import PlanRefused, ServerRefused, ServerUnreachable, UsageError
 from chargehand.facts.answer import BY_RULES, Claim, Gap
-from chargehand.facts.argument_checks import refuse_unknown
+from chargehand.facts.argument_checks import refuse_unknown, text
 from chargehand.facts.events import RunStatus
 from chargehand.facts.output_schema import shape_of
 from chargehand.facts.plan import Plan
@@ -153,11 +153,14 @@ class Client:
         token_file: str | os.PathLike[str] = "",
         ca_file: str | os.PathLike[str] = "",
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise UsageError(f"{url!r} is no address of a server; give http://… or https://…")
-        self.url = url.partition("#")[0].rstrip("/")
-        fragment = url.partition("#token=")[2]
-        self._token, self._token_source = find_token(self.url, token or fragment, token_file)
+        self.url = _address_in(text(url, "Client: url"))
+        given = text(token, "Client: token") or url.partition("#token=")[2]
+        self._token, self._token_source = find_token(self.url, given, token_file)
+        if not (self._token.isascii() and self._token.isprintable()):
+            raise UsageError(
+                f"{self._token_source} holds characters that no token has, such as a line break; "
+                "give the token that chargehand serve prints when it starts"
+            )
         self._tls = _trusting(Path(ca_file)) if ca_file else True
         self._session: aiohttp.ClientSession | None = None
 
@@ -466,6 +469,30 @@ def _result_of(found: RemoteResult, composed_by: str, output: Any) -> RemoteResu
     if output is None or found.answer is None or composed_by == BY_RULES:
         return found
     return msgspec.structs.replace(found, answer=typed(output, found.answer))
+
+
+def _address_in(url: str) -> str:
+    """The address of a server without the fragment. Raises `UsageError` if nothing could ever be sent there."""
+    shown, why = url.partition("#")[0], ""
+    address = shown.rstrip("/")
+    try:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https"):
+            why = "give http://… or https://…"
+        elif parts.username is not None:
+            shown = shown.replace(
+                f"{parts.netloc.rpartition('@')[0]}@", "…@"
+            )  # it may be a password
+            why = "leave out what is in front of the @; a token goes into CHARGEHAND_TOKEN"
+        elif not parts.hostname:
+            why = "it has no host; give one such as http://127.0.0.1:8642"
+        elif parts.port == 0:
+            why = "no server has port 0"
+    except ValueError as error:  # a port above 65535, or half an IPv6 address
+        why = str(error)
+    if why:
+        raise UsageError(f"{shown!r} is no address of a server; {why}")
+    return address
 
 
 def _part(id_: str) -> str:

@@ -256,6 +256,20 @@ def instance(value: object, what: str, kind: type | str) -> None:
         raise UsageError(f"{what}={shown(value)} is a {type(value).__name__}; give {give}")
 
 
+def why_uncallable(function: Callable[..., object], *given: object) -> str | None:
+    """Why a function cannot be called with these arguments alone; None if it can, or if it does not tell."""
+    try:
+        # As it is called, not as what it wraps: a decorator may supply further arguments.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None  # written in C; it tells nothing of its arguments
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
 def arguments_checked(**kinds: type | str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Make a function refuse unknown keywords, with a suggestion, and keyword arguments of the wrong kind.
 

@@ -4,9 +4,10 @@ Plans, callers and MCP clients pass schemas. A schema must not block the process
 expression, nor make it fetch an address.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ LONGEST_MATCHED = 1_000_000
 _REFERENCES = ("$ref", "$dynamicRef")
 #: references that may be followed in one validation, plus ten for each value in the JSON
 _FOLLOWED = 10_000
+
+_ENDLESS = "the schema refers to itself without end; end it with a choice"
 
 _left: ContextVar[int] = ContextVar("references_left")
 
@@ -41,7 +44,7 @@ def faults_against(schema: dict[str, Any], value: object) -> list[str]:
     try:
         errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.path)))
     except RecursionError:
-        raise UsageError("the schema refers to itself without end; end it with a choice") from None
+        raise UsageError(_ENDLESS) from None
     except ArithmeticError as error:
         raise UsageError(f"the schema has a number that nothing can be held to: {error}") from None
     finally:
@@ -102,6 +105,8 @@ def _parts(schema: object, resolver: Any) -> Iterator[dict[str, Any]]:
     from referencing.jsonschema import DRAFT202012
 
     seen: set[int] = set()
+    #: by id of each part: the parts that every value of it is checked against, too
+    same: dict[int, list[int]] = {}
     waiting = [(schema, resolver)]
     while waiting:
         part, within = waiting.pop()
@@ -109,6 +114,7 @@ def _parts(schema: object, resolver: Any) -> Iterator[dict[str, Any]]:
             continue
         seen.add(id(part))
         yield part
+        same.setdefault(id(part), []).extend(map(id, part.get("allOf", ())))
         resource = DRAFT202012.create_resource(part)
         waiting += [
             (each.contents, within.in_subresource(each)) for each in resource.subresources()
@@ -125,10 +131,22 @@ def _parts(schema: object, resolver: Any) -> Iterator[dict[str, Any]]:
                 ) from None
             if not isinstance(found.contents, (dict, bool)):
                 raise UsageError(f"{keyword}={part[keyword]!r} refers to what is no schema")
+            if keyword == "$ref":  # where a $dynamicRef leads depends on the value
+                same.setdefault(id(part), []).append(id(found.contents))
             if id(found.contents) not in seen:
                 # It may be in a place where `check_schema` does not look for schemas.
                 _kind().check_schema(found.contents, format_checker=None)
             waiting.append((found.contents, found.resolver))
+    if _has_circle(same):
+        raise UsageError(_ENDLESS)
+
+
+def _has_circle(edges: Mapping[int, Sequence[int]]) -> bool:
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError:
+        return True
+    return False
 
 
 @lru_cache(maxsize=1024)

@@ -23,6 +23,7 @@ from chargehand.errors import (
     is_thread_shortage,
 )
 from chargehand.facts.argument_checks import (
+    Converted,
     SpanOrNone,
     duration,
     shown,
@@ -233,6 +234,9 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
         return msgspec.json.decode(json) if json else None
 
 
+AnyJSON: TypeAlias = Converted[Any, Value]
+
+
 class Done(
     Struct,
     frozen=True,
@@ -242,9 +246,10 @@ class Done(
     repr_omit_defaults=True,
     gc=False,
 ):
-    """The task has its result."""
+    """The task has its result. A worker gives any JSON: `Done("x", usage=Usage(calls=1))`."""
 
-    value: Value = Value()
+    #: any JSON; it is stored as a `Value` when the attempt ends
+    value: AnyJSON = usually(Value())
     #: what was spent: no amount below 0 or above 2**53, or the attempt fails
     usage: Usage = NO_USAGE
     #: what is missing from a partial result
@@ -484,8 +489,8 @@ def checked(outcome: "Outcome") -> "Outcome":
     try:
         return _readable(outcome)
     except Exception as error:  # noqa: BLE001 - anything that cannot be stored as JSON or read back
-        kind = _name_of(type(outcome))
-        return failed_by(NotJSON(f"the worker's {kind} cannot be stored: {_said_by(error)}"))
+        words = f"the worker's {_name_of(type(outcome))} cannot be stored: {_said_by(error)}"
+        return failed_by(NotJSON(words, is_final=isinstance(error, NotJSON) and error.is_final))
 
 
 def checked_step(done: "Done") -> "Done":
@@ -505,6 +510,8 @@ def _readable(outcome: "Outcome") -> "Outcome":
 
     The JSON of a value is copied into the event unchanged, so anything but one JSON value would corrupt the event.
     """
+    if isinstance(outcome, Done):
+        outcome = replace(outcome, value=_stored(outcome.value))
     known = _outcomes.decode(msgspec.json.encode(outcome))
     why = why_untrue(known.usage)
     if why is not None:
@@ -515,6 +522,17 @@ def _readable(outcome: "Outcome") -> "Outcome":
         if told is None or bytes(told.json).strip() != bytes(value.json):
             raise NotJSON("its value is not one JSON value")
     return known
+
+
+def _stored(given: object) -> Value:
+    """What a worker gave to `Done`, as a value."""
+    if isinstance(given, Value):
+        return given
+    if isinstance(given, (Done, Failed, Cancelled, NeedsInput)):
+        kind = type(given).__name__
+        words = f"its result is a {kind}, which is an outcome itself; return the {kind} alone"
+        raise NotJSON(words, is_final=True)
+    return Value.of(given)
 
 
 def _value_in(outcome: "Outcome") -> Value | None:

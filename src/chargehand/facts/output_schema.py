@@ -23,7 +23,8 @@ def shape_of(output: Any) -> dict[str, Any] | None:
 
 def _schema_of(output: Any) -> dict[str, Any]:
     try:
-        if isinstance(output, (str, int, float, list, tuple)):
+        # Pydantic takes a function for the type of its arguments.
+        if isinstance(output, (str, int, float, list, tuple)) or inspect.isroutine(output):
             raise TypeError("a value, not a type")  # noqa: TRY301 - one message for all of them
         return type_adapter(output).json_schema()  # type: ignore[no-any-return]  # Pydantic's, lazily imported
     except Exception as error:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from chargehand.errors import Fault, PlanRefused, UsageError
+from chargehand.errors import Fault, NotJSON, PlanRefused, UsageError
 from chargehand.facts.argument_checks import (
     CheckedKeywords,
     Converted,
@@ -26,7 +26,7 @@ from chargehand.facts.argument_checks import (
     usually,
 )
 from chargehand.facts.failure_policy import OnFailure
-from chargehand.facts.form_faults import faults_in, form_faults, place_in_plan
+from chargehand.facts.form_faults import faults_in, form_faults, place_in_plan, repeated_keys
 from chargehand.facts.json_schema import fault_of
 from chargehand.facts.jupyter_html_hook import notebook_html
 from chargehand.facts.limits import Limits, TaskLimits
@@ -228,6 +228,19 @@ class Task(_PlanPart, frozen=True, kw_only=True):
         return hash(self.id)
 
 
+def _refuse_unstorable(task: Task) -> None:
+    """Raise `NotJSON` that names the task and the argument which cannot be stored, if it is in this task."""
+    given: object = task.args  # not checked yet: it may be anything
+    args = given.items() if isinstance(given, dict) else ()
+    parts = [(f"args[{shown(key)}]: ", part) for key, part in args]
+    for place, part in [*parts, ("", task)]:
+        try:
+            Value.of(part)
+        except NotJSON as error:
+            words = f"task {shown(task.id)}: {place}{error}"
+            raise NotJSON(words, is_final=error.is_final) from None
+
+
 def item_id(task: str, index: int) -> str:
     """The id of the task for one item of `task`. A task of a plan cannot have such an id."""
     return f"{task}[{index}]"
@@ -307,12 +320,20 @@ class Plan(_PlanPart, frozen=True, kw_only=True):
         """This plan as a journal would return it. Raises `UsageError` if it cannot be stored."""
         if _is_plain_text(self.goal, self.instruction) and all(map(_is_plain, self.tasks)):
             return self  # most plans: storing them cannot change anything
-        return _decoded(bytes(Value.of(self).json), "this plan cannot be stored")
+        try:
+            return _decoded(bytes(Value.of(self).json), "this plan cannot be stored")
+        except NotJSON:
+            for task in self.tasks:
+                _refuse_unstorable(task)
+            raise
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Plan":
         """Read a plan. Raises `UsageError` with all faults and their positions."""
-        return _decoded(text, "this is not a plan")
+        plan = _decoded(text, "this is not a plan")
+        if faults := repeated_keys(text, place_in_plan):
+            raise faults_in("this plan", faults)
+        return plan
 
     @staticmethod
     def json_schema() -> dict[str, Any]:

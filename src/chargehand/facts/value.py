@@ -156,6 +156,8 @@ def _not_json(kind: str, error: BaseException) -> NotJSON:
     except BaseException:  # noqa: BLE001 - it is the caller's exception, and its `__str__` may do anything
         words = ""
     words = words or type(error).__name__
+    if isinstance(error, UnicodeEncodeError):
+        words = f"a text has a lone surrogate at character {error.start}; decode its bytes with the right encoding"
     if not isinstance(error, _Unawaited):
         words = f"{kind} cannot be stored as JSON: {words}"
     return NotJSON(words, is_final=isinstance(error, _NoForm))
@@ -217,7 +219,12 @@ def _hook(data: object) -> object:
         return dump(mode="json")
     if inspect.isawaitable(data):
         raise _Unawaited(_unawaited(data))
-    raise _NoForm(f"objects of type {type(data).__name__} have no JSON form")
+    if data is None:  # anywhere else it has a form
+        raise _NoForm("None is a key of a dict; JSON has only texts as keys")
+    words = f"objects of type {type(data).__name__} have no JSON form"
+    if inspect.isgenerator(data) or inspect.isasyncgen(data):
+        words += "; collect what it yields in a list"
+    raise _NoForm(words)
 
 
 class _NoForm(TypeError):
@@ -292,6 +299,10 @@ def _refuse_unfaithful(data: object, form_of: "_FormOf", *, is_large: bool) -> N
                     "two keys of a dict become one as JSON, which has only texts as keys; "
                     f"make them texts that differ: {shown(list(each)[:5])}"
                 )
+            if bool in kinds:
+                raise NotJSON(
+                    "True or False is a key of a dict; JSON has only texts as keys, so write 'true' or 'false'"
+                )
             if bytes in kinds:
                 raise NotJSON(_BYTES, is_final=True)
             waiting += _compound(each.values())
@@ -355,13 +366,13 @@ def _count_of_keys(data: dict[Any, Any], form_of: "_FormOf") -> int:
 
 def _refuse_lost_floats(data: object, form_of: "_FormOf") -> None:
     if isinstance(data, float) and not math.isfinite(data):
-        raise NotJSON(f"{data} has no JSON form; return None or a string instead")
+        raise NotJSON(f"{data} has no JSON form; use None or a string instead")
     try:
         json.dumps(msgspec.to_builtins(data, str_keys=True, enc_hook=form_of), allow_nan=False)
     except ValueError:
         raise NotJSON(
             "the value holds NaN or infinity, which JSON has no form for; "
-            "return None or a string in its place"
+            "use None or a string in its place"
         ) from None
 
 

@@ -8,6 +8,7 @@ spared them (`gc=False`): its passes were a fifth of the CPU of an LLM task.
 import base64
 import binascii
 import hashlib
+import inspect
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
@@ -282,7 +283,33 @@ class Model(Protocol):
         """The text of the reply piece by piece, and finally the whole reply: an async generator."""
 
 
-_OF_MODEL = ("name", "account", "abilities", "ask", "stream")
+#: the members of a model, and what is said of one that is something else
+_OF_MODEL = {
+    "name": "must be a text that is not empty, such as 'provider:model'",
+    "account": "must be a text",
+    "abilities": "must be Abilities(…)",
+    "ask": "must be an async method",
+    "stream": "must be an async generator method",
+}
+
+
+#: of a member that `__getattr__` makes
+_COMPUTED = object()
+
+
+def _may_be_right(given: object, member: str) -> bool:
+    """Whether a member of a model may be of its kind. A property or a method is not asked for its value."""
+    found = inspect.getattr_static(given, member, _COMPUTED)
+    if found is _COMPUTED or hasattr(type(found), "__get__"):
+        return True
+    match member:
+        case "name":
+            return isinstance(found, str) and bool(found.strip())
+        case "account":
+            return isinstance(found, str)
+        case "abilities":
+            return isinstance(found, Abilities)
+    return callable(found)
 
 
 def why_no_model(given: object) -> str:
@@ -294,7 +321,8 @@ def why_no_model(given: object) -> str:
         each for each in _OF_MODEL if not (hasattr(type(given), each) or hasattr(given, each))
     ]
     if not missing:
-        return ""
+        odd = (each for each in _OF_MODEL if not _may_be_right(given, each))
+        return next((f"{type(given).__name__}.{each} {_OF_MODEL[each]}" for each in odd), "")
     how = "; for most models, abilities = Abilities() is right" if missing == ["abilities"] else ""
     return f"{type(given).__name__} is no Model: it has no {', '.join(missing)}{how}"
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from chargehand.decisions.dispatch import Place
 from chargehand.decisions.elastic_capacity import Elastic
+from chargehand.decisions.system_tasks import is_system_task
 from chargehand.engines.brief import Brief
 from chargehand.errors import UsageError
 from chargehand.facts import argument_checks as checks
@@ -142,23 +143,25 @@ def check_words(name: str, description: str, kind: str = "worker") -> None:
     ):
         raise UsageError(f"a {kind} needs a name and a description; the planner chooses by them")
     checks.name(name, f"the name of a {kind}")
+    refuse_system_name(name)
+
+
+def refuse_system_name(name: str) -> None:
+    """Raise `UsageError` for a name that only a worker of the supervisor itself may have."""
+    if is_system_task(name):
+        raise UsageError(f"worker {name!r}: no name may begin with @; chargehand's own workers do")
 
 
 def _check_signature(name: str, function: Work) -> None:
     """Refuse a function that cannot be called with a brief: every attempt would fail alike."""
-    try:
-        # As it is called, not as what it wraps: a decorator may supply further arguments.
-        signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return  # written in C; it tells nothing of its arguments
-    try:
-        signature.bind(None)
-    except TypeError as error:
-        called = getattr(function, "__name__", type(function).__name__)
-        raise UsageError(
-            f"worker {name!r}: {called}{signature} cannot be called with the brief alone ({error}); "
-            f"a worker function takes one argument: def {called}(brief)"
-        ) from None
+    if (why := checks.why_uncallable(function, None)) is None:
+        return
+    called = getattr(function, "__name__", type(function).__name__)
+    signature = inspect.signature(function, follow_wrapped=False)
+    raise UsageError(
+        f"worker {name!r}: {called}{signature} cannot be called with the brief alone ({why}); "
+        f"a worker function takes one argument: def {called}(brief)"
+    )
 
 
 def _check_bounds(

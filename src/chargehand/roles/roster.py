@@ -10,7 +10,7 @@ from chargehand.errors import ChargehandError, UsageError
 from chargehand.facts.argument_checks import shown
 from chargehand.facts.plan import Task
 from chargehand.facts.value import canonical, digest_of
-from chargehand.roles.function_worker import Where, Work
+from chargehand.roles.function_worker import Where, Work, refuse_system_name
 from chargehand.roles.shared_resources import Resources
 
 #: workers of which a run keeps what they were made of
@@ -87,6 +87,7 @@ class Roster:
             )
         if worker.name in self._workers:
             raise UsageError(f"two workers are named {worker.name!r}; names must be unique")
+        refuse_system_name(worker.name)
         self._workers[worker.name] = worker
 
     def leave(self, name: str) -> None:

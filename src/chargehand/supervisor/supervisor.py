@@ -32,6 +32,7 @@ from chargehand.facts.argument_checks import (
     duration,
     instance,
     shown,
+    why_uncallable,
 )
 from chargehand.facts.argument_checks import name as checked_name
 from chargehand.facts.events import KINDS, Event, Pace, RunFinished
@@ -435,16 +436,13 @@ class Supervisor:
         if not kinds:
             raise UsageError("boss.on: name at least one kind of event; see chargehand.Event")
         for kind in kinds:
-            if KINDS.get(getattr(kind, "__name__", "")) is not kind:
+            if not any(kind is each for each in KINDS.values()):
                 raise UsageError(
                     f"boss.on: {shown(kind)} is not a kind of event; see chargehand.Event"
                 )
 
         def hooked(hook: HookFor[E]) -> HookFor[E]:
-            if inspect.iscoroutinefunction(hook) or not getattr(hook, "__call__", None):  # noqa: B004 - for the type checker
-                raise UsageError(
-                    f"boss.on: {shown(hook)} cannot be called with an event; give a plain function"
-                )
+            _check_hook(hook)
             for kind in kinds:
                 self._config.hooks.setdefault(kind, []).append(hook)
             return hook
@@ -788,3 +786,18 @@ async def _unsaid(result: RunResult, said: str, at: datetime) -> AnswerPiece | N
     # Elsewhere, because parts of it may have to be read from the journal.
     text = "" if is_empty else await in_thread(lambda: result.answer.text)
     return None if text == said else AnswerPiece(text=text, begins_anew=bool(said), at=at)
+
+
+def _check_hook(hook: object) -> None:
+    """Refuse a hook that would fail at every event, or whose coroutine would never be awaited."""
+    if not callable(hook):
+        why: str | None = "it is no function"
+    elif any(map(inspect.iscoroutinefunction, (hook, hook.__call__))):
+        why = "it is async, and hooks are not awaited"
+    else:
+        why = why_uncallable(hook, "run", None)
+    if why is not None:
+        raise UsageError(
+            f"boss.on: {shown(hook)} cannot be called with (run, event): {why}; "
+            "give a plain function: def heard(run, event)"
+        )

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from msgspec.inspect import Field, StructType, Type, UnionType, type_info
 from starlette.requests import Request
 
+from chargehand.facts.form_faults import Location, place_in_plan, repeated_keys
 from chargehand.server.http.error_bodies import JSON_TYPE, Refusal
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ async def body_of(request: Request, kind: type[T]) -> T:
     """Decode and check the body of a request. An empty body counts as `{}`."""
     data = await request.body()
     try:
-        return msgspec.json.decode(data or b"{}", type=kind)
+        found = msgspec.json.decode(data or b"{}", type=kind)
     except (
         msgspec.ValidationError,
         msgspec.DecodeError,
@@ -91,6 +92,16 @@ async def body_of(request: Request, kind: type[T]) -> T:
         words = str(error) if is_json else _lone_surrogate(data) or str(error)
         hint = fields_hint(kind, str(error)) if is_json else "send a JSON object"
         raise Refusal(422 if is_json else 400, kind_of_error, f"the body: {words}", hint) from None
+    if repeated := repeated_keys(data, _place_in_body):
+        raise Refusal(422, "InvalidBody", f"the body: {'; '.join(repeated)}")
+    return found
+
+
+def _place_in_body(location: Location, document: Any) -> str:
+    """A position in the body of a request, such as `task 2 ('count'), id`."""
+    if location[0] == "plan" and len(location) > 1:
+        return place_in_plan(location[1:], document["plan"])
+    return ".".join(map(str, location))
 
 
 def fields_hint(kind: type[Any], words: str) -> str:

@@ -477,12 +477,22 @@ def cursor_of(head: Head) -> str:
     return "~".join(_age(head))
 
 
+def is_cursor(text: str) -> bool:
+    """Whether `cursor_of` can have made this text."""
+    began, tilde, run = text.partition("~")
+    try:
+        at = datetime.fromisoformat(began).astimezone(UTC) if began else None
+    except (ValueError, OverflowError):
+        return False
+    return bool(tilde and run) and began == _written(at)
+
+
+def _written(at: datetime | None) -> str:
+    return "" if at is None else at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
 def _age(head: Head) -> tuple[str, str]:
-    at = head.began_at
-    return (
-        "" if at is None else at.astimezone(UTC).isoformat(timespec="microseconds"),
-        head.stream,
-    )
+    return _written(head.began_at), head.stream
 
 
 def _origin_of(requested: RunRequested) -> RunOrigin:

@@ -25,6 +25,7 @@ from chargehand.server.http.json_types import (
 )
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
 from chargehand.server.http.run_cache import RunRecord
+from chargehand.server.http.run_directory import is_cursor
 from chargehand.supervisor.requests import RunOptions, request_or_plan, run_id
 from chargehand.sync_async_bridge import in_thread
 
@@ -100,6 +101,11 @@ def run_routes(api: ApiContext) -> APIRouter:
             raise Refusal(
                 *(422, "InvalidRequest", f"state: {unknown[:100]!r} is not a state of a run"),
                 f"use one of {', '.join(dict.fromkeys([*views.GROUPS, *views.STATES]))}; commas separate several",
+            )
+        if before and not is_cursor(before):
+            raise Refusal(
+                *(422, "InvalidRequest", f"before: {before[:100]!r} is not a place in the list"),
+                "give `next` of the page before it",
             )
         page = api.runs.page(grant.namespace, states=states, q=q, before=before, limit=limit)
         return json_response(await page)
