@@ -8,6 +8,13 @@ import msgspec
 from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
 from chargehand.facts.json_schema import fault_of
+from chargehand.facts.value import canonical, plain
+
+#: types of which schemas were made in this process; the oldest are forgotten
+MOST_TYPES = 1_000
+#: faults of one value that are told
+MOST_FAULTS = 5
+_adapters: dict[bytes, list[Any]] = {}
 
 
 def shape_of(output: Any) -> dict[str, Any] | None:
@@ -26,12 +33,45 @@ def _schema_of(output: Any) -> dict[str, Any]:
         # Pydantic takes a function for the type of its arguments.
         if isinstance(output, (str, int, float, list, tuple)) or inspect.isroutine(output):
             raise TypeError("a value, not a type")  # noqa: TRY301 - one message for all of them
-        return type_adapter(output).json_schema()  # type: ignore[no-any-return]  # Pydantic's, lazily imported
+        adapter = type_adapter(output)
+        schema: dict[str, Any] = adapter.json_schema()
     except Exception as error:
         raise UsageError(
             f"output={shown(output)} is not a type that an answer could have ({error}); "
             "give a Pydantic model, a dataclass or a JSON schema"
         ) from error
+    known = _adapters.pop(key := canonical(schema), [])
+    _adapters[key] = [*(each for each in known if each.core_schema != adapter.core_schema), adapter]
+    if len(_adapters) > MOST_TYPES:
+        del _adapters[next(iter(_adapters))]
+    return schema
+
+
+def type_faults(schema: dict[str, Any], value: Any) -> list[str]:
+    """What the type that a schema was made of has against a value that fits the schema, which cannot say all that
+    a type checks. If several types have this schema, the value may be of any of them."""
+    faults: list[str] = []
+    for adapter in _adapters.get(canonical(schema), ()) if _adapters else ():
+        faults = faults_of(adapter, value)
+        if not faults:
+            break
+    return faults
+
+
+def faults_of(adapter: Any, value: Any) -> list[str]:
+    """Why this value is none of the type of an adapter; empty if it is."""
+    from pydantic import ValidationError
+
+    try:
+        adapter.validate_python(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)[:MOST_FAULTS]
+        return [
+            f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found
+        ]
+    except Exception as error:  # noqa: BLE001 - whatever a validator of its own raises
+        return [plain(f"{type(error).__name__}: {error}")[:500]]
+    return []
 
 
 def published_schema(kind: Any, title: str) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
+from chargehand.errors import UsageError
+from chargehand.facts.argument_checks import shown
 from chargehand.facts.json_schema import faults_against
 from chargehand.facts.lone_surrogates import without_escaped_surrogates
-from chargehand.facts.output_schema import type_adapter
+from chargehand.facts.output_schema import faults_of, type_adapter, type_faults
 
 #: beginnings of an object that are looked at in a text that is not JSON alone
 MOST_OBJECTS = 20
@@ -21,7 +23,7 @@ def objection_to(text: str, schema: dict[str, Any]) -> tuple[Any, str | None]:
         value = _found_in(text, "[" if schema.get("type") == "array" else "{")
     except msgspec.DecodeError as error:
         return None, f"The answer is not JSON ({error}). Answer with JSON alone."
-    faults = faults_against(schema, value)
+    faults = faults_against(schema, value) or type_faults(schema, value)
     if not faults:
         return value, None
     said = "; ".join(faults[:5])
@@ -56,9 +58,17 @@ def decoded(text: str) -> Any:
 
 
 def typed(output: Any, data: Any) -> Any:
-    """The answer as the type that was asked for."""
-    is_schema = output is None or isinstance(output, dict)
-    return data if is_schema else type_adapter(output).validate_python(data)
+    """The answer as the type that was asked for. Raises `UsageError` if it is none, as of a run begun for another type."""
+    if output is None or isinstance(output, dict):
+        return data
+    adapter = type_adapter(output)
+    faults = faults_of(adapter, data)
+    if faults:
+        raise UsageError(
+            f"the answer does not fit {shown(output)}: {'; '.join(faults)}; "
+            "result.answer.output is the answer as JSON"
+        )
+    return adapter.validate_python(data)
 
 
 def _found_in(text: str, opening: str = "{") -> Any:

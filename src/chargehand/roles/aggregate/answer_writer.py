@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from chargehand.decisions.rule_answer import contradictions_in, cut, share_done
 from chargehand.errors import WorkerError
 from chargehand.facts.answer import SUREST, Answer, Claim, Contradiction
+from chargehand.facts.output_schema import type_faults
 from chargehand.models.base import ModelRequest, StopReason
 from chargehand.roles.aggregate.answer_claims import SourceMarks, claims_in
 from chargehand.roles.aggregate.answer_prompts import DRAFTED, EARLIER, MISSING, AnswerPrompts
@@ -75,7 +76,12 @@ class Merger(Struct, frozen=True):
         marks = _marks_for(items)
         turns = self.words.for_shape(_shown(items), schema)
         hear = self.voice.picking("answer")
-        told = await ask_for(self.caller, "answer", turns, schema, hear=hear)
+
+        def examine(told: Any) -> str | None:
+            faults = type_faults(shape, told["answer"])
+            return f"The answer does not fit: {'; '.join(faults)}. Correct it." if faults else None
+
+        told = await ask_for(self.caller, "answer", turns, schema, examine, hear)
         claims = tuple(claim for each in told["claims"] if (claim := _claim(each, marks)).text)
         self._refuse_apology(told["answer"], claims)
         pairs = (
