@@ -204,6 +204,18 @@ def test_another_request_with_the_key_of_a_run_that_is_not_written_yet_is_refuse
     virtual(story)
 
 
+def test_a_supervisor_that_is_closed_interrupts_its_runs() -> None:
+    async def story(boss: Supervisor) -> None:
+        run = await boss.submit(plan_for("slow"))
+        await boss.close()
+        with pytest.raises(ch.RunInterrupted, match="resume it"):
+            await run.wait()
+        other = ch.Supervisor([slow], journal=boss.journal, clock=FakeClock())
+        assert (await other.resume(run.id)).status == "succeeded"
+
+    virtual(story)
+
+
 def test_a_worker_leaves_although_its_caller_waits_no_longer() -> None:
     async def story(boss: Supervisor) -> None:
         async with boss:

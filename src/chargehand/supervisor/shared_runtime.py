@@ -116,6 +116,11 @@ class Runtimes:
             await runtime.closed()
 
     async def close(self) -> None:
+        """Let go of what is in progress, to be resumed, and of the journal."""
+        runtime = self.current
+        if runtime is not None and not runtime.is_gone:
+            runtime.refuse_other_loop()
+            await runtime.drain(timedelta())
         await self._send_notices()
         await self._config.journal.close()
 

@@ -735,7 +735,10 @@ class Supervisor:
         await self._runtimes.stop(duration(grace, "grace", may_be_zero=True))
 
     async def close(self) -> None:
-        """Close the journal, if this supervisor opened it. `async with` does this at its end."""
+        """Interrupt runs that are in progress, to be resumed, and close the journal if this supervisor opened it.
+
+        `async with` closes the supervisor at its end, after its runs have ended.
+        """
         await self._runtimes.close()
 
     async def __aenter__(self) -> Self:
