@@ -429,6 +429,24 @@ LAYOUTS: dict[str, tuple[str, dict[str, str], int, list[Any]]] = {
         2,
         ["x\ny", 1],
     ),
+    "line breaks in a name": (
+        'product,"unit\nprice\n(EUR)"\nlamp,10\ndesk,20\nbed,30\n',
+        {"product": "VARCHAR", "unit\nprice\n(EUR)": "BIGINT"},
+        3,
+        ["lamp", 10],
+    ),
+    "a line break in a title": (
+        '"Report\nof June"\nname,amount\nhat,10\ncoat,20\n',
+        {"name": "VARCHAR", "amount": "BIGINT"},
+        2,
+        ["hat", 10],
+    ),
+    "a line break in a name, and a long row": (
+        '"na\nme",amount\nhat,10\ncoat,20,9\n',
+        {"na\nme": "VARCHAR", "amount": "BIGINT", "column2": "BIGINT"},
+        2,
+        ["hat", 10, None],
+    ),
     "one column with a comma": (
         "name\nann\nSmith, bob\n",
         {"name": "VARCHAR"},

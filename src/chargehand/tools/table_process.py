@@ -177,13 +177,17 @@ def _take_in_by_layout(connection: Any, create: str, file: str) -> int:
     import duckdb
 
     with _opened_csv(file) as lines:
-        layout = _usable(lines.read(_BEGINNING), is_whole=not lines.read(1))
+        begin = lines.read(_BEGINNING)
+        layout = _usable(begin, is_whole=not lines.read(1))
     fixed = "delim = ?, skip = ?, names = ?, header = false, quote = '\"', escape = '\"', comment = '', null_padding = true, parallel = false"
-    if encoding_of(file) == UTF_8:
+    head = csv.reader(_lines_in(begin)[: layout.skip], delimiter=layout.mark)
+    # DuckDB skips rows, not lines: a name or a title with a line break would cost it a row of data.
+    is_plain = encoding_of(file) == UTF_8 and sum(1 for _ in head) == layout.skip
+    if is_plain:
         with contextlib.suppress(duckdb.Error):
             connection.execute(f"{create}(?, {fixed})", [file, *layout])
             return layout.skip
-    # DuckDB reads UTF-8 only, or some rows are longer than the first, or it guessed the types wrong.
+    # DuckDB cannot read the file as it is, or some rows are longer than the first, or it guessed the types wrong.
     even, wide = f"{file}.even", _evened(file, layout, f"{file}.even")
     try:
         connection.execute(f"{create}(?, {fixed})", [even, *wide])
