@@ -64,6 +64,8 @@ MARKS = (
 _BEGINNING = 262_144
 #: separates the cells of a file that has one column only
 _NO_MARK = "\x1f"
+#: the first line of a file that names its delimiter for spreadsheets
+_NAMED_MARK = re.compile(r'"?sep=(.)"?[^\S\r\n]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
 
 
 class Layout(NamedTuple):
@@ -405,27 +407,77 @@ def layout_of(begin: str, *, is_whole: bool) -> Layout:
     lines = _lines_in(begin)
     if not is_whole and len(lines) > 1:
         lines = lines[:-1]  # it may be incomplete
-    read = {mark: _read(lines[:200], mark) for mark in ",;\t|"}
+    named = _NAMED_MARK.match(begin)
+    read = {mark: _read(lines[:200], mark) for mark in (named[1] if named else ",;\t|")}
     # The delimiter that cuts the most rows into the same number of cells.
     mark, (width, fits) = max(
         ((mark, _usual_width(rows)) for mark, rows in read.items()), key=lambda each: each[1][1]
     )
     if width < 2 or not fits:
         mark, width = _NO_MARK, 1
-    reader = csv.reader(lines, delimiter=mark)
-    skip = 0
-    with contextlib.suppress(csv.Error):
-        for row in reader:
-            is_title = row and (
-                len(row) < 2 <= width or (row[0].startswith("#") and len(row) != width)
-            )
-            if not row or is_title:
-                skip = reader.line_num
-                continue
-            if _is_data(row, _read(lines, mark, reader.line_num)):
-                return Layout(mark, skip, _names([""] * len(row)))
-            return Layout(mark, reader.line_num, _names(row))
+    skip = len(_lines_in(named[0])) if named else 0
+    rows = _numbered(lines, mark, skip)
+    filled = _usual_width([cells for _, row in rows[:200] if (cells := _up_to_last(row))])[0]
+    for n, (end, row) in enumerate(rows):
+        below = [row for _, row in rows[n + 1 : n + 200] if row]
+        if not any(map(str.strip, row)) or _is_title(row, below, width, filled):
+            skip = end
+            continue
+        if _is_data(row, below):
+            return Layout(mark, skip, _names([""] * len(row)))
+        return Layout(mark, end, _names(row))
     return Layout(mark, skip, [])
+
+
+def _numbered(lines: Sequence[str], mark: str, skip: int) -> list[tuple[int, list[str]]]:
+    """The rows after so many lines, as far as they can be read, each after the number of its last line."""
+    rows: list[tuple[int, list[str]]] = []
+    reader = csv.reader(lines[skip:], delimiter=mark)
+    with contextlib.suppress(csv.Error):
+        rows.extend((skip + reader.line_num, row) for row in reader)
+    return rows
+
+
+def _up_to_last(row: Sequence[str]) -> Sequence[str]:
+    """The row without the empty cells at its end, with which spreadsheets fill rows up."""
+    filled = [number for number, cell in enumerate(row) if cell.strip()]
+    return row[: filled[-1] + 1] if filled else []
+
+
+def _is_title(row: Sequence[str], below: Sequence[Sequence[str]], width: int, filled: int) -> bool:
+    """Whether a row above the data is a title or a comment: by its form, or because the names follow it."""
+    own = len(_up_to_last(row))
+    is_comment = row[0].startswith("#") and (len(row) != width or own < filled)
+    if len(row) < 2 <= width or is_comment:
+        return True
+    first = next((n for n, each in enumerate(below) if not _may_be_title(each, filled)), None)
+    if first is None or not _may_be_title(row, filled):
+        return False
+    following, others = below[first], below[first + 1 :]
+    # One cell of two may be the only name there is; one of more is none.
+    is_lone = own == 1 and filled > 2 and not _is_data(following, others)
+    return is_lone or _are_names(following, others)
+
+
+def _may_be_title(row: Sequence[str], usual: int) -> bool:
+    """Whether a row begins as comments do, or is filled from the left and not to the end."""
+    filled = _up_to_last(row)
+    return row[0].startswith("#") or (len(filled) < usual and all(map(str.strip, filled)))
+
+
+def _are_names(row: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Whether words only stand in this row, at least one of them above numbers or days."""
+    cells = [cell.strip() for cell in _up_to_last(row)]
+    if not all(_is_word(cell) for cell in cells):
+        return False
+    columns = ([each[n] for each in others[:100] if n < len(each)] for n in range(len(cells)))
+    return any(_typed(cells)[0] not in ("VARCHAR", "BOOLEAN") for cells in columns)
+
+
+def _is_word(cell: str) -> bool:
+    """Whether a cell may be a name: no number or day but a year, no mark for a missing value."""
+    is_year = re.fullmatch(_YEAR, cell) is not None
+    return is_year or (cell.lower() not in NO_VALUE and _typed([cell])[0] in ("VARCHAR", "BOOLEAN"))
 
 
 def _lines_in(text: str) -> list[str]:
