@@ -544,6 +544,32 @@ async def test_no_row_and_no_value_of_a_csv_file_is_lost(
     assert (await call(query_tables, sql="select count(*) from t"))["rows"] == [[rows]]
 
 
+REPEATED = "day,product,amount\n2024-05-01,hat,10\n,,\nday,product,amount\n2024-05-02,coat,20\n\nday,product,amount\n"
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+async def test_rows_that_repeat_the_names_are_left_out_and_counted(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are joined with their names, and spreadsheets export empty rows."""
+    monkeypatch.setattr(data_module, "_has_duckdb", lambda: engine == "duckdb")
+    (tmp_path / "t.csv").write_text(REPEATED)
+    (tmp_path / "words.csv").write_text("word\nhat\n\nword\n")
+    describe_tables, query_tables = data(tmp_path)
+    assert describe_tables.holds is not None
+    (before, _) = describe_tables.holds().tables
+    tables = (await call(describe_tables))["tables"]
+    told = tables["t"]
+    assert told["columns"] == {"day": "DATE", "product": "VARCHAR", "amount": "BIGINT"}
+    assert (told["rows"], "first_line" in told) == (2, False)
+    assert told["left_out"] == "2 rows that repeat the names of the columns"
+    assert (before.rows, dict(before.columns)) == (2, told["columns"])
+    rows = (await call(query_tables, sql="select product, amount from t order by 1"))["rows"]
+    assert rows == [["coat", 20], ["hat", 10]]
+    # In a table of one column, such a row may be data.
+    assert (tables["words"]["rows"], "left_out" in tables["words"]) == (2, False)
+
+
 @pytest.mark.parametrize(
     ("file", "text", "why"),
     [

@@ -74,6 +74,12 @@ class Layout(NamedTuple):
     mark: str
     skip: int
     names: list[str]
+    #: the row of names as it is written, which joined files repeat; empty if they have none, or one only
+    header: Sequence[str] = ()
+
+    def is_kept(self, row: Sequence[str]) -> bool:
+        """Whether a row below the names holds data."""
+        return any(map(str.strip, row)) and row != self.header
 
 
 def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[str, Any]:
@@ -86,14 +92,13 @@ def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[s
             connection.execute(f"drop table if exists {_quoted(name)}")
         for table in tables:
             try:
-                skipped = _take_in(connection, **table)
+                skipped, repeated = _take_in(connection, **table)
             except (csv.Error, ValueError, duckdb.Error) as error:
                 told["failed"][table["name"]] = _why(error, table["file"])
             else:
                 about = _described(connection, table["name"])
-                told["loaded"][table["name"]] = about | _lines(
-                    table["file"], skipped, about["rows"]
-                )
+                about |= _lines(table["file"], skipped, about["rows"]) | _left_out(repeated)
+                told["loaded"][table["name"]] = about
     return told
 
 
@@ -161,41 +166,67 @@ def _answered(
     return {"columns": columns, "rows": rows, "tables": tables, "has_more": has_more}
 
 
-def _take_in(connection: Any, name: str, file: str, form: str) -> int | None:
-    """Load a file; returns how many lines come before its first row, None if rows are no lines."""
+def _take_in(connection: Any, name: str, file: str, form: str) -> tuple[int | None, int]:
+    """Load a file; returns how many lines come before its first row (None if rows are no lines), and how many rows repeat the names."""
     create = f"create table {_quoted(name)} as from {_READERS[form]}"
     if form == "csv":
-        skipped = _take_in_by_layout(connection, create, file)
+        counts = _take_in_by_layout(connection, create, file)
         _mend_types(connection, name)
-        return skipped
+        return counts
     if form == "json":
         _refuse_cut_off(file)
     connection.execute(f"{create}(?)", [file])
-    return None
+    return None, 0
 
 
-def _take_in_by_layout(connection: Any, create: str, file: str) -> int:
+def _take_in_by_layout(connection: Any, create: str, file: str) -> tuple[int, int]:
     """Load a CSV file as it was laid out here. If left to guess, DuckDB skips rows that do not fit its guess."""
     import duckdb
 
     with _opened_csv(file) as lines:
-        begin = lines.read(_BEGINNING)
-        layout = _usable(begin, is_whole=not lines.read(1))
+        layout = _usable(lines.read(_BEGINNING), is_whole=not lines.read(1))
     fixed = "delim = ?, skip = ?, names = ?, header = false, quote = '\"', escape = '\"', comment = '', null_padding = true, parallel = false"
-    head = csv.reader(_lines_in(begin)[: layout.skip], delimiter=layout.mark)
-    # DuckDB skips rows, not lines: a name or a title with a line break would cost it a row of data.
-    is_plain = encoding_of(file) == UTF_8 and sum(1 for _ in head) == layout.skip
-    if is_plain:
+    if _is_plain(file, layout):
         with contextlib.suppress(duckdb.Error):
-            connection.execute(f"{create}(?, {fixed})", [file, *layout])
-            return layout.skip
+            connection.execute(f"{create}(?, {fixed})", [file, *layout[:3]])
+            return layout.skip, 0
     # DuckDB cannot read the file as it is, or some rows are longer than the first, or it guessed the types wrong.
     even, wide = f"{file}.even", _evened(file, layout, f"{file}.even")
     try:
-        connection.execute(f"{create}(?, {fixed})", [even, *wide])
+        connection.execute(f"{create}(?, {fixed})", [even, *wide[:3]])
     except duckdb.Error:
-        connection.execute(f"{create}(?, {fixed}, all_varchar = true)", [even, *wide])
-    return layout.skip
+        connection.execute(f"{create}(?, {fixed}, all_varchar = true)", [even, *wide[:3]])
+    return layout.skip, _repeats(file, layout)
+
+
+def _is_plain(file: str, layout: Layout) -> bool:
+    """Whether DuckDB takes the same rows of this file for data as `_rows_of`."""
+    if encoding_of(file) != UTF_8:
+        return False
+    with _opened_csv(file) as lines:
+        head = list(itertools.islice(lines, layout.skip))
+        # DuckDB skips rows, not lines: a name or a title with a line break would cost it a row of data.
+        if sum(1 for _ in csv.reader(head, delimiter=layout.mark)) != layout.skip:
+            return False
+        names = head[-1].rstrip("\r\n") if layout.header else None
+        is_one = len(layout.names) == 1
+        blank = f'{layout.mark}" \t'
+        for line in lines:
+            bare = line.rstrip("\r\n")
+            # Of lines without any character, DuckDB makes rows only in a table of one column.
+            if bare == names or ((bare or is_one) and not bare.strip(blank)):
+                return False
+    return True
+
+
+def _repeats(file: str, layout: Layout) -> int:
+    """How many rows of data only repeat the names of the columns."""
+    return sum(row == layout.header for row in _rows_of(file, layout, is_all=True))
+
+
+def _left_out(repeated: int) -> dict[str, str]:
+    some = "1 row that repeats" if repeated == 1 else f"{repeated} rows that repeat"
+    return {"left_out": f"{some} the names of the columns"} if repeated else {}
 
 
 def _lines(file: str, skipped: int | None, rows: int) -> dict[str, int]:
@@ -374,7 +405,7 @@ def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
     connection.executemany(into, ((n, *row) for n, row in enumerate(whole)))
     first_rows = [[_plain(cell) for cell in row] for row in whole[:3]]
     told = {"rows": len(whole), "columns": kinds, "first_rows": first_rows}
-    return told | _lines(file, layout.skip, len(whole))
+    return told | _lines(file, layout.skip, len(whole)) | _left_out(_repeats(file, layout))
 
 
 # The layout of CSV files, with and without DuckDB
@@ -385,7 +416,8 @@ def peek(data: bytes, *, is_whole: bool) -> "tuple[tuple[tuple[str, str], ...], 
     begin = _decoded(data)
     layout = layout_of(begin, is_whole=is_whole)
     lines = _lines_in(begin)
-    body = _read(lines if is_whole else lines[:-1], layout.mark, layout.skip)
+    read = _read(lines if is_whole else lines[:-1], layout.mark, layout.skip)
+    body = list(filter(layout.is_kept, read))
     columns = [
         (name, _typed([row[n] if n < len(row) else "" for row in body[:100]])[0])
         for n, name in enumerate(layout.names)
@@ -425,7 +457,7 @@ def layout_of(begin: str, *, is_whole: bool) -> Layout:
             continue
         if _is_data(row, below):
             return Layout(mark, skip, _names([""] * len(row)))
-        return Layout(mark, end, _names(row))
+        return Layout(mark, end, _names(row), row if len(row) > 1 else ())
     return Layout(mark, skip, [])
 
 
@@ -540,12 +572,12 @@ def encoding_by_mark(begin: bytes) -> str | None:
     return next((encoding for mark, encoding in MARKS if begin.startswith(mark)), None)
 
 
-def _rows_of(file: str, layout: Layout) -> Iterator[list[str]]:
-    """The rows of data of a CSV file, one by one; raises if a quoted cell does not end."""
+def _rows_of(file: str, layout: Layout, *, is_all: bool = False) -> Iterator[list[str]]:
+    """The rows of data of a CSV file, one by one, or all below the names; raises if a quoted cell does not end."""
     with _opened_csv(file) as lines:
         reader = csv.reader(lines, delimiter=layout.mark, strict=True)
         for row in reader:
-            if row and reader.line_num > layout.skip:
+            if reader.line_num > layout.skip and (is_all or layout.is_kept(row)):
                 yield row
 
 
