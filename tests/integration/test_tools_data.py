@@ -544,6 +544,33 @@ async def test_no_row_and_no_value_of_a_csv_file_is_lost(
     assert (await call(query_tables, sql="select count(*) from t"))["rows"] == [[rows]]
 
 
+async def test_large_whole_numbers_in_json_are_not_rounded(tmp_path: Path) -> None:
+    """Two ids that differ only beyond 64 bits stay two."""
+    large, larger = 2**64 + 1, 2**64 + 2
+    (tmp_path / "t.json").write_text(
+        f"""[{{"it's": {large}, "v": 0.5, "w": {10**40 + 1}}}, {{"it's": {larger}, "v": 1e300}}]"""
+    )
+    (tmp_path / "list.json").write_text(f"[1, {large}]")
+    describe_tables, query_tables = data(tmp_path)
+    tables = (await call(describe_tables))["tables"]
+    assert tables["t"]["columns"] == {"it's": "HUGEINT", "v": "DOUBLE", "w": "VARCHAR"}
+    rows = (await call(query_tables, sql="from t order by 1"))["rows"]
+    assert rows == [[str(large), 0.5, str(10**40 + 1)], [str(larger), 1e300, None]]
+    rows = (await call(query_tables, sql="from list"))["rows"]
+    assert rows == [[1], [str(large)]]
+
+
+async def test_json_texts_beside_numbers_have_no_quotation_marks(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(
+        '[{"id": 123, "of": [1]}, {"id": "1\\"4", "of": "x"}, {"id": null}, {"id": true}]'
+    )
+    describe_tables, query_tables = data(tmp_path)
+    columns = (await call(describe_tables))["tables"]["t"]["columns"]
+    assert columns == {"id": "VARCHAR", "of": "JSON"}
+    rows = (await call(query_tables, sql="select id from t"))["rows"]
+    assert rows == [["123"], ['1"4'], [None], ["true"]]
+
+
 REPEATED = "day,product,amount\n2024-05-01,hat,10\n,,\nday,product,amount\n2024-05-02,coat,20\n\nday,product,amount\n"
 
 

@@ -176,6 +176,9 @@ def _take_in(connection: Any, name: str, file: str, form: str) -> tuple[int | No
     if form == "json":
         _refuse_cut_off(file)
     connection.execute(f"{create}(?)", [file])
+    if form == "json":
+        _mend_whole_numbers(connection, name, file)
+        _mend_mixed(connection, name)
     return None, 0
 
 
@@ -259,6 +262,38 @@ def _refuse_cut_off(file: str) -> None:
         last = whole.read().rstrip()[-1:]
     if first == b"[" and last != b"]":
         raise ValueError("it is cut off: it begins with [ and does not end with ]")
+
+
+def _mend_whole_numbers(connection: Any, name: str, file: str) -> None:
+    """Read columns of whole numbers again, without rounding, if DuckDB took them for fractions, as they are too large for 64 bits."""
+    for column, kind, *_ in connection.execute(f"describe {_quoted(name)}").fetchall():
+        own, key = _quoted(column), column.replace("'", "''")
+        large = f"select count(*) from {_quoted(name)} where abs({own}) >= 2::double ** 63"  # noqa: S608 - names are quoted
+        if kind != "DOUBLE" or connection.execute(large).fetchall() == [(0,)]:
+            continue
+        texts = f"read_json(?, columns = {{'{key}': 'VARCHAR'}})"
+        sql = f"select count(*) filter (not regexp_full_match({own}, '-?\\d+')), count({own}) - count(try_cast({own} as HUGEINT)) from {texts}"  # noqa: S608 - names are quoted
+        ((fractions, larger),) = connection.execute(sql, [file]).fetchall()
+        wanted = "VARCHAR" if larger else "HUGEINT"
+        if not fractions:
+            connection.execute(
+                f"create or replace table {_quoted(name)} as select whole.* replace (texts.{own}::{wanted} as {own}) "  # noqa: S608 - names are quoted
+                f"from {_quoted(name)} as whole positional join {texts} as texts",
+                [file],
+            )
+
+
+def _mend_mixed(connection: Any, name: str) -> None:
+    """Take quotation marks off the texts of columns that DuckDB keeps as JSON, unless such a column holds lists or objects."""
+    for column, kind, *_ in connection.execute(f"describe {_quoted(name)}").fetchall():
+        own = _quoted(column)
+        if kind != "JSON":
+            continue
+        sql = f"select count(*) from {_quoted(name)} where json_type({own}) in ('ARRAY', 'OBJECT')"  # noqa: S608 - names are quoted
+        if connection.execute(sql).fetchall() == [(0,)]:
+            connection.execute(
+                f"alter table {_quoted(name)} alter {own} type VARCHAR using {own} ->> '$'"
+            )
 
 
 def _mend_types(connection: Any, name: str) -> None:
