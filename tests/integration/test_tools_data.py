@@ -571,6 +571,41 @@ async def test_json_texts_beside_numbers_have_no_quotation_marks(tmp_path: Path)
     assert rows == [["123"], ['1"4'], [None], ["true"]]
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+@pytest.mark.parametrize(
+    ("dates", "first", "order"),
+    [
+        ("03/04/2025 3/12/2025", "2025-04-03", "day/month/year"),
+        ("03-04-2025 03-04-2025", "2025-04-03", "day/month/year"),
+        # One row shows the order.
+        ("03/04/2025 13/04/2025", "2025-04-03", ""),
+        ("03/04/2025 04/13/2025", "2025-03-04", ""),
+        ("2025-04-03 2025-04-05", "2025-04-03", ""),
+    ],
+)
+async def test_how_dates_were_read_is_told_if_no_row_shows_it(
+    dates: str,
+    first: str,
+    order: str,
+    engine: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(data_module, "_has_duckdb", lambda: engine == "duckdb")
+    (tmp_path / "t.csv").write_text("name,day\n" + "".join(f"hat,{day}\n" for day in dates.split()))
+    told = (await call(data(tmp_path)[0]))["tables"]["t"]
+    assert (told["columns"]["day"], told["first_rows"][0]) == ("DATE", ["hat", first])
+    note = f"read as {order}; the file does not say whether that is meant"
+    assert told.get("dates") == ({"day": note} if order else None)
+
+
+async def test_dates_with_two_digits_for_the_year_are_told_as_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("name,day\nhat,03/04/25\ncoat,05/06/25\n")
+    told = (await call(data(tmp_path)[0]))["tables"]["t"]
+    assert told["first_rows"][0] == ["hat", "2003-04-25"]
+    assert told["dates"]["day"].startswith("read as year/month/day;")
+
+
 REPEATED = "day,product,amount\n2024-05-01,hat,10\n,,\nday,product,amount\n2024-05-02,coat,20\n\nday,product,amount\n"
 
 

@@ -48,6 +48,15 @@ _BOOLS = dict.fromkeys(("true", "t", "yes", "y"), "true") | dict.fromkeys(
     ("false", "f", "no", "n"), "false"
 )
 _DAYS = ("%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d")
+#: dates whose order is not told by a year of four digits at their beginning, and what the three numbers may be:
+#: the places of year, month and day
+_SHORT_DATE = re.compile(r"\s*(\d{1,2})[-/.](\d{1,2})[-/.](\d{2}|\d{4})\b")
+_DATE_ORDERS = {
+    "day/month/year": (3, 2, 1),
+    "month/day/year": (3, 1, 2),
+    "year/month/day": (1, 2, 3),
+}
+_DATES_COMPARED = 100
 _TIMES = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
 _AFFINITIES = {"BIGINT": "INTEGER", "DOUBLE": "REAL"}
 ONLY_CSV = "only CSV can be read here; install chargehand[data]"
@@ -92,13 +101,13 @@ def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[s
             connection.execute(f"drop table if exists {_quoted(name)}")
         for table in tables:
             try:
-                skipped, repeated = _take_in(connection, **table)
+                skipped, notes = _take_in(connection, **table)
             except (csv.Error, ValueError, duckdb.Error) as error:
                 told["failed"][table["name"]] = _why(error, table["file"])
             else:
                 about = _described(connection, table["name"])
-                about |= _lines(table["file"], skipped, about["rows"]) | _left_out(repeated)
-                told["loaded"][table["name"]] = about
+                lines = _lines(table["file"], skipped, about["rows"])
+                told["loaded"][table["name"]] = about | lines | notes
     return told
 
 
@@ -166,24 +175,26 @@ def _answered(
     return {"columns": columns, "rows": rows, "tables": tables, "has_more": has_more}
 
 
-def _take_in(connection: Any, name: str, file: str, form: str) -> tuple[int | None, int]:
-    """Load a file; returns how many lines come before its first row (None if rows are no lines), and how many rows repeat the names."""
+def _take_in(connection: Any, name: str, file: str, form: str) -> tuple[int | None, dict[str, Any]]:
+    """Load a file; returns how many lines come before its first row (None if rows are no lines), and what is to be said of it."""
     create = f"create table {_quoted(name)} as from {_READERS[form]}"
     if form == "csv":
-        counts = _take_in_by_layout(connection, create, file)
+        layout, repeated = _take_in_by_layout(connection, create, file)
         _mend_types(connection, name)
-        return counts
+        described = connection.execute(f"describe {_quoted(name)}").fetchall()
+        kinds = {column: kind for column, kind, *_ in described}
+        return layout.skip, _left_out(repeated) | _dates(connection, name, file, layout, kinds)
     if form == "json":
         _refuse_cut_off(file)
     connection.execute(f"{create}(?)", [file])
     if form == "json":
         _mend_whole_numbers(connection, name, file)
         _mend_mixed(connection, name)
-    return None, 0
+    return None, {}
 
 
-def _take_in_by_layout(connection: Any, create: str, file: str) -> tuple[int, int]:
-    """Load a CSV file as it was laid out here. If left to guess, DuckDB skips rows that do not fit its guess."""
+def _take_in_by_layout(connection: Any, create: str, file: str) -> tuple[Layout, int]:
+    """Load a CSV file as it was laid out here; returns how many rows repeat the names, too. If left to guess, DuckDB skips rows that do not fit its guess."""
     import duckdb
 
     with _opened_csv(file) as lines:
@@ -192,14 +203,14 @@ def _take_in_by_layout(connection: Any, create: str, file: str) -> tuple[int, in
     if _is_plain(file, layout):
         with contextlib.suppress(duckdb.Error):
             connection.execute(f"{create}(?, {fixed})", [file, *layout[:3]])
-            return layout.skip, 0
+            return layout, 0
     # DuckDB cannot read the file as it is, or some rows are longer than the first, or it guessed the types wrong.
     even, wide = f"{file}.even", _evened(file, layout, f"{file}.even")
     try:
         connection.execute(f"{create}(?, {fixed})", [even, *wide[:3]])
     except duckdb.Error:
         connection.execute(f"{create}(?, {fixed}, all_varchar = true)", [even, *wide[:3]])
-    return layout.skip, _repeats(file, layout)
+    return layout, _repeats(file, layout)
 
 
 def _is_plain(file: str, layout: Layout) -> bool:
@@ -227,7 +238,7 @@ def _repeats(file: str, layout: Layout) -> int:
     return sum(row == layout.header for row in _rows_of(file, layout, is_all=True))
 
 
-def _left_out(repeated: int) -> dict[str, str]:
+def _left_out(repeated: int) -> dict[str, Any]:
     some = "1 row that repeats" if repeated == 1 else f"{repeated} rows that repeat"
     return {"left_out": f"{some} the names of the columns"} if repeated else {}
 
@@ -241,6 +252,38 @@ def _lines(file: str, skipped: int | None, rows: int) -> dict[str, int]:
         is_dense = all(line.strip("\r\n") for line in itertools.islice(rest, rows))
         is_dense = is_dense and not any(line.strip("\r\n") for line in rest)
     return {"first_line": skipped + 1} if is_dense and rows else {}
+
+
+def _dates(
+    connection: Any, name: str, file: str, layout: Layout, kinds: dict[str, str]
+) -> dict[str, Any]:
+    """How the dates of a CSV file were read, by column, if they could have been read otherwise."""
+    told: dict[str, str] = {}
+    first = list(itertools.islice(_rows_of(file, layout), _DATES_COMPARED))
+    for number, (column, kind) in enumerate(kinds.items()):
+        cells = [_SHORT_DATE.match(row[number]) if number < len(row) else None for row in first]
+        if kind not in ("DATE", "TIMESTAMP") or not any(cells):
+            continue
+        text = f"cast({_quoted(column)} as varchar)"
+        select = f"select {text}, (select max(substr({text}, 9, 2)) from {_quoted(name)}) from {_quoted(name)} limit {len(first)}"  # noqa: S608 - names are quoted
+        values = connection.execute(select).fetchall()
+        read = zip(cells, values, strict=False)
+        pairs = [(cell, value) for cell, (value, _) in read if cell and value]
+        is_clear = not pairs or (
+            all(len(cell[3]) == 4 for cell, _ in pairs) and values[0][1] > "12"
+        )
+        if not is_clear and (order := _order_of(pairs)):
+            told[column] = f"read as {order}; the file does not say whether that is meant"
+    return {"dates": told} if told else {}
+
+
+def _order_of(pairs: "Sequence[tuple[re.Match[str], str]]") -> str:
+    """In which order the numbers of dates were read, by what became of them."""
+    for order, (year, month, day) in _DATE_ORDERS.items():
+        read = (f"{c[year]:0>2}-{c[month]:0>2}-{c[day]:0>2}" for c, _ in pairs)
+        if all(value[:10].endswith(cell) for cell, (_, value) in zip(read, pairs, strict=True)):
+            return order
+    return ""
 
 
 def _evened(file: str, layout: Layout, into: str) -> Layout:
@@ -440,7 +483,8 @@ def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
     connection.executemany(into, ((n, *row) for n, row in enumerate(whole)))
     first_rows = [[_plain(cell) for cell in row] for row in whole[:3]]
     told = {"rows": len(whole), "columns": kinds, "first_rows": first_rows}
-    return told | _lines(file, layout.skip, len(whole)) | _left_out(_repeats(file, layout))
+    told |= _lines(file, layout.skip, len(whole)) | _left_out(_repeats(file, layout))
+    return told | _dates(connection, name, file, layout, kinds)
 
 
 # The layout of CSV files, with and without DuckDB
