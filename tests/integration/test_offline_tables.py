@@ -20,6 +20,7 @@ from chargehand.models.offline.conversation import Found, read
 from chargehand.models.offline.next_calls import table_calls, told_by_tables
 from chargehand.models.offline.table_question import TableQuestion
 from chargehand.models.offline.tables import Sheet, profile_sql, sheet_of
+from chargehand.tools import sql_tables
 from chargehand.tools.safe_open import Roots
 from chargehand.tools.sql_tables import TableStore
 
@@ -301,3 +302,39 @@ def test_a_column_that_is_called_lines_is_not_taken_for_the_rows(tmp_path: Path)
     shop = Farm(tmp_path, others=False)
     assert shop.ask("How many lines does foo have?") == []
     assert shop.ask("How many rows are there?") == ["Number of rows: 3 [functions.csv]"]
+
+
+SALES = "customer,amount\nA,5\nB,600\n,7\nC,\n"
+SUMS = {
+    "What is the total amount?": "Total amount: 612 (left out, for want of amount: 1 row) ",
+    "What is the total amount by customer?": (
+        "Total amount by customer: A 5, B 600 "
+        "(left out, for want of customer: 1 row, for want of amount: 1 row) "
+    ),
+    "How many rows are there per customer?": (
+        "Number of rows by customer: A 1, B 1, C 1 (left out, for want of customer: 1 row) "
+    ),
+    "Which customer has the highest amount?": (
+        "Highest amount: B (600) (left out, for want of customer: 1 row) "
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+def test_rows_without_a_group_or_a_value_are_told_as_left_out(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_tables, "_has_duckdb", lambda: engine == "duckdb")
+    (tmp_path / "sales.csv").write_text(SALES)
+    shop = Farm(tmp_path, others=False)
+    told = {question: " ".join(shop.ask(question)) for question in SUMS}
+    assert {question: answer for question, answer in SUMS.items() if answer in told[question]} == (
+        SUMS
+    ), told
+
+
+def test_rows_that_repeat_the_names_are_told_as_left_out(tmp_path: Path) -> None:
+    (tmp_path / "sales.csv").write_text("customer,amount\nA,5\ncustomer,amount\nB,600\n")
+    assert Farm(tmp_path, others=False).ask("What is the total amount?") == [
+        "Total amount: 605 (left out, 1 row that repeats the names of the columns) [sales.csv]"
+    ]

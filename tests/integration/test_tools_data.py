@@ -417,6 +417,60 @@ LAYOUTS: dict[str, tuple[str, dict[str, str], int, list[Any]]] = {
         2,
         ["hat", 10],
     ),
+    "a comment with as many cells as there are columns": (
+        "# made by X, 2025\n# for Y, 2026\nid,v\n1,2\n3,4\n",
+        {"id": "BIGINT", "v": "BIGINT"},
+        2,
+        [1, 2],
+    ),
+    "names that begin with #": (
+        "#,item\n1,n/a\n2,hat\n",
+        {"#": "BIGINT", "item": "VARCHAR"},
+        2,
+        [1, "n/a"],
+    ),
+    "a line that names the delimiter": (
+        "sep=;\nproduct;amount\nhat;10\ncoat;20\n",
+        {"product": "VARCHAR", "amount": "BIGINT"},
+        2,
+        ["hat", 10],
+    ),
+    "titles that are filled up with delimiters": (
+        "Report of May,,\nAccount:,123,\n,,\nday,product,amount\n2024-05-01,hat,10\n2024-05-02,coat,20\n",
+        {"day": "DATE", "product": "VARCHAR", "amount": "BIGINT"},
+        2,
+        ["2024-05-01", "hat", 10],
+    ),
+    "a title above words only": (
+        "Report of May,,\nproduct,color,shop\nhat,red,North\ncoat,blue,South\n",
+        {"product": "VARCHAR", "color": "VARCHAR", "shop": "VARCHAR"},
+        2,
+        ["hat", "red", "North"],
+    ),
+    "a name is missing": (
+        "product,\nhat,10\ncoat,20\n",
+        {"product": "VARCHAR", "column1": "BIGINT"},
+        2,
+        ["hat", 10],
+    ),
+    "the first name is missing": (
+        ",amount\nhat,10\ncoat,20\n",
+        {"column0": "VARCHAR", "amount": "BIGINT"},
+        2,
+        ["hat", 10],
+    ),
+    "names in two rows": (
+        ",2023,,2024,\nproduct,units,price,units,price\nhat,1,2,3,4\ncoat,1,2,3,4\n",
+        {
+            "column0": "VARCHAR",
+            "2023": "VARCHAR",
+            "column2": "VARCHAR",
+            "2024": "VARCHAR",
+            "column4": "VARCHAR",
+        },
+        3,
+        ["product", "units", "price", "units", "price"],
+    ),
     "commas in decimals": (
         "product;amount\nhat;10,5\ncoat;20,5\n",
         {"product": "VARCHAR", "amount": "VARCHAR"},
@@ -428,6 +482,24 @@ LAYOUTS: dict[str, tuple[str, dict[str, str], int, list[Any]]] = {
         {"a": "VARCHAR", "b": "BIGINT"},
         2,
         ["x\ny", 1],
+    ),
+    "line breaks in a name": (
+        'product,"unit\nprice\n(EUR)"\nlamp,10\ndesk,20\nbed,30\n',
+        {"product": "VARCHAR", "unit\nprice\n(EUR)": "BIGINT"},
+        3,
+        ["lamp", 10],
+    ),
+    "a line break in a title": (
+        '"Report\nof June"\nname,amount\nhat,10\ncoat,20\n',
+        {"name": "VARCHAR", "amount": "BIGINT"},
+        2,
+        ["hat", 10],
+    ),
+    "a line break in a name, and a long row": (
+        '"na\nme",amount\nhat,10\ncoat,20,9\n',
+        {"na\nme": "VARCHAR", "amount": "BIGINT", "column2": "BIGINT"},
+        2,
+        ["hat", 10, None],
     ),
     "one column with a comma": (
         "name\nann\nSmith, bob\n",
@@ -470,6 +542,94 @@ async def test_no_row_and_no_value_of_a_csv_file_is_lost(
     assert (told.get("columns"), told.get("rows")) == (columns, rows), told
     assert told["first_rows"][:1] == ([first] if first else [])
     assert (await call(query_tables, sql="select count(*) from t"))["rows"] == [[rows]]
+
+
+async def test_large_whole_numbers_in_json_are_not_rounded(tmp_path: Path) -> None:
+    """Two ids that differ only beyond 64 bits stay two."""
+    large, larger = 2**64 + 1, 2**64 + 2
+    (tmp_path / "t.json").write_text(
+        f"""[{{"it's": {large}, "v": 0.5, "w": {10**40 + 1}}}, {{"it's": {larger}, "v": 1e300}}]"""
+    )
+    (tmp_path / "list.json").write_text(f"[1, {large}]")
+    describe_tables, query_tables = data(tmp_path)
+    tables = (await call(describe_tables))["tables"]
+    assert tables["t"]["columns"] == {"it's": "HUGEINT", "v": "DOUBLE", "w": "VARCHAR"}
+    rows = (await call(query_tables, sql="from t order by 1"))["rows"]
+    assert rows == [[str(large), 0.5, str(10**40 + 1)], [str(larger), 1e300, None]]
+    rows = (await call(query_tables, sql="from list"))["rows"]
+    assert rows == [[1], [str(large)]]
+
+
+async def test_json_texts_beside_numbers_have_no_quotation_marks(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(
+        '[{"id": 123, "of": [1]}, {"id": "1\\"4", "of": "x"}, {"id": null}, {"id": true}]'
+    )
+    describe_tables, query_tables = data(tmp_path)
+    columns = (await call(describe_tables))["tables"]["t"]["columns"]
+    assert columns == {"id": "VARCHAR", "of": "JSON"}
+    rows = (await call(query_tables, sql="select id from t"))["rows"]
+    assert rows == [["123"], ['1"4'], [None], ["true"]]
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+@pytest.mark.parametrize(
+    ("dates", "first", "order"),
+    [
+        ("03/04/2025 3/12/2025", "2025-04-03", "day/month/year"),
+        ("03-04-2025 03-04-2025", "2025-04-03", "day/month/year"),
+        # One row shows the order.
+        ("03/04/2025 13/04/2025", "2025-04-03", ""),
+        ("03/04/2025 04/13/2025", "2025-03-04", ""),
+        ("2025-04-03 2025-04-05", "2025-04-03", ""),
+    ],
+)
+async def test_how_dates_were_read_is_told_if_no_row_shows_it(
+    dates: str,
+    first: str,
+    order: str,
+    engine: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(data_module, "_has_duckdb", lambda: engine == "duckdb")
+    (tmp_path / "t.csv").write_text("name,day\n" + "".join(f"hat,{day}\n" for day in dates.split()))
+    told = (await call(data(tmp_path)[0]))["tables"]["t"]
+    assert (told["columns"]["day"], told["first_rows"][0]) == ("DATE", ["hat", first])
+    note = f"read as {order}; the file does not say whether that is meant"
+    assert told.get("dates") == ({"day": note} if order else None)
+
+
+async def test_dates_with_two_digits_for_the_year_are_told_as_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("name,day\nhat,03/04/25\ncoat,05/06/25\n")
+    told = (await call(data(tmp_path)[0]))["tables"]["t"]
+    assert told["first_rows"][0] == ["hat", "2003-04-25"]
+    assert told["dates"]["day"].startswith("read as year/month/day;")
+
+
+REPEATED = "day,product,amount\n2024-05-01,hat,10\n,,\nday,product,amount\n2024-05-02,coat,20\n\nday,product,amount\n"
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "sqlite"])
+async def test_rows_that_repeat_the_names_are_left_out_and_counted(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are joined with their names, and spreadsheets export empty rows."""
+    monkeypatch.setattr(data_module, "_has_duckdb", lambda: engine == "duckdb")
+    (tmp_path / "t.csv").write_text(REPEATED)
+    (tmp_path / "words.csv").write_text("word\nhat\n\nword\n")
+    describe_tables, query_tables = data(tmp_path)
+    assert describe_tables.holds is not None
+    (before, _) = describe_tables.holds().tables
+    tables = (await call(describe_tables))["tables"]
+    told = tables["t"]
+    assert told["columns"] == {"day": "DATE", "product": "VARCHAR", "amount": "BIGINT"}
+    assert (told["rows"], "first_line" in told) == (2, False)
+    assert told["left_out"] == "2 rows that repeat the names of the columns"
+    assert (before.rows, dict(before.columns)) == (2, told["columns"])
+    rows = (await call(query_tables, sql="select product, amount from t order by 1"))["rows"]
+    assert rows == [["coat", 20], ["hat", 10]]
+    # In a table of one column, such a row may be data.
+    assert (tables["words"]["rows"], "left_out" in tables["words"]) == (2, False)
 
 
 @pytest.mark.parametrize(

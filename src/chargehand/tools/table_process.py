@@ -48,6 +48,15 @@ _BOOLS = dict.fromkeys(("true", "t", "yes", "y"), "true") | dict.fromkeys(
     ("false", "f", "no", "n"), "false"
 )
 _DAYS = ("%Y-%m-%d", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%Y/%m/%d")
+#: dates whose order is not told by a year of four digits at their beginning, and what the three numbers may be:
+#: the places of year, month and day
+_SHORT_DATE = re.compile(r"\s*(\d{1,2})[-/.](\d{1,2})[-/.](\d{2}|\d{4})\b")
+_DATE_ORDERS = {
+    "day/month/year": (3, 2, 1),
+    "month/day/year": (3, 1, 2),
+    "year/month/day": (1, 2, 3),
+}
+_DATES_COMPARED = 100
 _TIMES = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
 _AFFINITIES = {"BIGINT": "INTEGER", "DOUBLE": "REAL"}
 ONLY_CSV = "only CSV can be read here; install chargehand[data]"
@@ -64,6 +73,8 @@ MARKS = (
 _BEGINNING = 262_144
 #: separates the cells of a file that has one column only
 _NO_MARK = "\x1f"
+#: the first line of a file that names its delimiter for spreadsheets
+_NAMED_MARK = re.compile(r'"?sep=(.)"?[^\S\r\n]*(?:\r\n|\r|\n|$)', re.IGNORECASE)
 
 
 class Layout(NamedTuple):
@@ -72,6 +83,12 @@ class Layout(NamedTuple):
     mark: str
     skip: int
     names: list[str]
+    #: the row of names as it is written, which joined files repeat; empty if they have none, or one only
+    header: Sequence[str] = ()
+
+    def is_kept(self, row: Sequence[str]) -> bool:
+        """Whether a row below the names holds data."""
+        return any(map(str.strip, row)) and row != self.header
 
 
 def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[str, Any]:
@@ -84,14 +101,13 @@ def load(database: str, tables: list[dict[str, str]], drop: list[str]) -> dict[s
             connection.execute(f"drop table if exists {_quoted(name)}")
         for table in tables:
             try:
-                skipped = _take_in(connection, **table)
+                skipped, notes = _take_in(connection, **table)
             except (csv.Error, ValueError, duckdb.Error) as error:
                 told["failed"][table["name"]] = _why(error, table["file"])
             else:
                 about = _described(connection, table["name"])
-                told["loaded"][table["name"]] = about | _lines(
-                    table["file"], skipped, about["rows"]
-                )
+                lines = _lines(table["file"], skipped, about["rows"])
+                told["loaded"][table["name"]] = about | lines | notes
     return told
 
 
@@ -159,37 +175,72 @@ def _answered(
     return {"columns": columns, "rows": rows, "tables": tables, "has_more": has_more}
 
 
-def _take_in(connection: Any, name: str, file: str, form: str) -> int | None:
-    """Load a file; returns how many lines come before its first row, None if rows are no lines."""
+def _take_in(connection: Any, name: str, file: str, form: str) -> tuple[int | None, dict[str, Any]]:
+    """Load a file; returns how many lines come before its first row (None if rows are no lines), and what is to be said of it."""
     create = f"create table {_quoted(name)} as from {_READERS[form]}"
     if form == "csv":
-        skipped = _take_in_by_layout(connection, create, file)
+        layout, repeated = _take_in_by_layout(connection, create, file)
         _mend_types(connection, name)
-        return skipped
+        described = connection.execute(f"describe {_quoted(name)}").fetchall()
+        kinds = {column: kind for column, kind, *_ in described}
+        return layout.skip, _left_out(repeated) | _dates(connection, name, file, layout, kinds)
     if form == "json":
         _refuse_cut_off(file)
     connection.execute(f"{create}(?)", [file])
-    return None
+    if form == "json":
+        _mend_whole_numbers(connection, name, file)
+        _mend_mixed(connection, name)
+    return None, {}
 
 
-def _take_in_by_layout(connection: Any, create: str, file: str) -> int:
-    """Load a CSV file as it was laid out here. If left to guess, DuckDB skips rows that do not fit its guess."""
+def _take_in_by_layout(connection: Any, create: str, file: str) -> tuple[Layout, int]:
+    """Load a CSV file as it was laid out here; returns how many rows repeat the names, too. If left to guess, DuckDB skips rows that do not fit its guess."""
     import duckdb
 
     with _opened_csv(file) as lines:
         layout = _usable(lines.read(_BEGINNING), is_whole=not lines.read(1))
     fixed = "delim = ?, skip = ?, names = ?, header = false, quote = '\"', escape = '\"', comment = '', null_padding = true, parallel = false"
-    if encoding_of(file) == UTF_8:
+    if _is_plain(file, layout):
         with contextlib.suppress(duckdb.Error):
-            connection.execute(f"{create}(?, {fixed})", [file, *layout])
-            return layout.skip
-    # DuckDB reads UTF-8 only, or some rows are longer than the first, or it guessed the types wrong.
+            connection.execute(f"{create}(?, {fixed})", [file, *layout[:3]])
+            return layout, 0
+    # DuckDB cannot read the file as it is, or some rows are longer than the first, or it guessed the types wrong.
     even, wide = f"{file}.even", _evened(file, layout, f"{file}.even")
     try:
-        connection.execute(f"{create}(?, {fixed})", [even, *wide])
+        connection.execute(f"{create}(?, {fixed})", [even, *wide[:3]])
     except duckdb.Error:
-        connection.execute(f"{create}(?, {fixed}, all_varchar = true)", [even, *wide])
-    return layout.skip
+        connection.execute(f"{create}(?, {fixed}, all_varchar = true)", [even, *wide[:3]])
+    return layout, _repeats(file, layout)
+
+
+def _is_plain(file: str, layout: Layout) -> bool:
+    """Whether DuckDB takes the same rows of this file for data as `_rows_of`."""
+    if encoding_of(file) != UTF_8:
+        return False
+    with _opened_csv(file) as lines:
+        head = list(itertools.islice(lines, layout.skip))
+        # DuckDB skips rows, not lines: a name or a title with a line break would cost it a row of data.
+        if sum(1 for _ in csv.reader(head, delimiter=layout.mark)) != layout.skip:
+            return False
+        names = head[-1].rstrip("\r\n") if layout.header else None
+        is_one = len(layout.names) == 1
+        blank = f'{layout.mark}" \t'
+        for line in lines:
+            bare = line.rstrip("\r\n")
+            # Of lines without any character, DuckDB makes rows only in a table of one column.
+            if bare == names or ((bare or is_one) and not bare.strip(blank)):
+                return False
+    return True
+
+
+def _repeats(file: str, layout: Layout) -> int:
+    """How many rows of data only repeat the names of the columns."""
+    return sum(row == layout.header for row in _rows_of(file, layout, is_all=True))
+
+
+def _left_out(repeated: int) -> dict[str, Any]:
+    some = "1 row that repeats" if repeated == 1 else f"{repeated} rows that repeat"
+    return {"left_out": f"{some} the names of the columns"} if repeated else {}
 
 
 def _lines(file: str, skipped: int | None, rows: int) -> dict[str, int]:
@@ -201,6 +252,38 @@ def _lines(file: str, skipped: int | None, rows: int) -> dict[str, int]:
         is_dense = all(line.strip("\r\n") for line in itertools.islice(rest, rows))
         is_dense = is_dense and not any(line.strip("\r\n") for line in rest)
     return {"first_line": skipped + 1} if is_dense and rows else {}
+
+
+def _dates(
+    connection: Any, name: str, file: str, layout: Layout, kinds: dict[str, str]
+) -> dict[str, Any]:
+    """How the dates of a CSV file were read, by column, if they could have been read otherwise."""
+    told: dict[str, str] = {}
+    first = list(itertools.islice(_rows_of(file, layout), _DATES_COMPARED))
+    for number, (column, kind) in enumerate(kinds.items()):
+        cells = [_SHORT_DATE.match(row[number]) if number < len(row) else None for row in first]
+        if kind not in ("DATE", "TIMESTAMP") or not any(cells):
+            continue
+        text = f"cast({_quoted(column)} as varchar)"
+        select = f"select {text}, (select max(substr({text}, 9, 2)) from {_quoted(name)}) from {_quoted(name)} limit {len(first)}"  # noqa: S608 - names are quoted
+        values = connection.execute(select).fetchall()
+        read = zip(cells, values, strict=False)
+        pairs = [(cell, value) for cell, (value, _) in read if cell and value]
+        is_clear = not pairs or (
+            all(len(cell[3]) == 4 for cell, _ in pairs) and values[0][1] > "12"
+        )
+        if not is_clear and (order := _order_of(pairs)):
+            told[column] = f"read as {order}; the file does not say whether that is meant"
+    return {"dates": told} if told else {}
+
+
+def _order_of(pairs: "Sequence[tuple[re.Match[str], str]]") -> str:
+    """In which order the numbers of dates were read, by what became of them."""
+    for order, (year, month, day) in _DATE_ORDERS.items():
+        read = (f"{c[year]:0>2}-{c[month]:0>2}-{c[day]:0>2}" for c, _ in pairs)
+        if all(value[:10].endswith(cell) for cell, (_, value) in zip(read, pairs, strict=True)):
+            return order
+    return ""
 
 
 def _evened(file: str, layout: Layout, into: str) -> Layout:
@@ -222,6 +305,38 @@ def _refuse_cut_off(file: str) -> None:
         last = whole.read().rstrip()[-1:]
     if first == b"[" and last != b"]":
         raise ValueError("it is cut off: it begins with [ and does not end with ]")
+
+
+def _mend_whole_numbers(connection: Any, name: str, file: str) -> None:
+    """Read columns of whole numbers again, without rounding, if DuckDB took them for fractions, as they are too large for 64 bits."""
+    for column, kind, *_ in connection.execute(f"describe {_quoted(name)}").fetchall():
+        own, key = _quoted(column), column.replace("'", "''")
+        large = f"select count(*) from {_quoted(name)} where abs({own}) >= 2::double ** 63"  # noqa: S608 - names are quoted
+        if kind != "DOUBLE" or connection.execute(large).fetchall() == [(0,)]:
+            continue
+        texts = f"read_json(?, columns = {{'{key}': 'VARCHAR'}})"
+        sql = f"select count(*) filter (not regexp_full_match({own}, '-?\\d+')), count({own}) - count(try_cast({own} as HUGEINT)) from {texts}"  # noqa: S608 - names are quoted
+        ((fractions, larger),) = connection.execute(sql, [file]).fetchall()
+        wanted = "VARCHAR" if larger else "HUGEINT"
+        if not fractions:
+            connection.execute(
+                f"create or replace table {_quoted(name)} as select whole.* replace (texts.{own}::{wanted} as {own}) "  # noqa: S608 - names are quoted
+                f"from {_quoted(name)} as whole positional join {texts} as texts",
+                [file],
+            )
+
+
+def _mend_mixed(connection: Any, name: str) -> None:
+    """Take quotation marks off the texts of columns that DuckDB keeps as JSON, unless such a column holds lists or objects."""
+    for column, kind, *_ in connection.execute(f"describe {_quoted(name)}").fetchall():
+        own = _quoted(column)
+        if kind != "JSON":
+            continue
+        sql = f"select count(*) from {_quoted(name)} where json_type({own}) in ('ARRAY', 'OBJECT')"  # noqa: S608 - names are quoted
+        if connection.execute(sql).fetchall() == [(0,)]:
+            connection.execute(
+                f"alter table {_quoted(name)} alter {own} type VARCHAR using {own} ->> '$'"
+            )
 
 
 def _mend_types(connection: Any, name: str) -> None:
@@ -368,7 +483,8 @@ def _take_in_csv(connection: Any, name: str, file: str) -> dict[str, Any]:
     connection.executemany(into, ((n, *row) for n, row in enumerate(whole)))
     first_rows = [[_plain(cell) for cell in row] for row in whole[:3]]
     told = {"rows": len(whole), "columns": kinds, "first_rows": first_rows}
-    return told | _lines(file, layout.skip, len(whole))
+    told |= _lines(file, layout.skip, len(whole)) | _left_out(_repeats(file, layout))
+    return told | _dates(connection, name, file, layout, kinds)
 
 
 # The layout of CSV files, with and without DuckDB
@@ -379,7 +495,8 @@ def peek(data: bytes, *, is_whole: bool) -> "tuple[tuple[tuple[str, str], ...], 
     begin = _decoded(data)
     layout = layout_of(begin, is_whole=is_whole)
     lines = _lines_in(begin)
-    body = _read(lines if is_whole else lines[:-1], layout.mark, layout.skip)
+    read = _read(lines if is_whole else lines[:-1], layout.mark, layout.skip)
+    body = list(filter(layout.is_kept, read))
     columns = [
         (name, _typed([row[n] if n < len(row) else "" for row in body[:100]])[0])
         for n, name in enumerate(layout.names)
@@ -401,27 +518,77 @@ def layout_of(begin: str, *, is_whole: bool) -> Layout:
     lines = _lines_in(begin)
     if not is_whole and len(lines) > 1:
         lines = lines[:-1]  # it may be incomplete
-    read = {mark: _read(lines[:200], mark) for mark in ",;\t|"}
+    named = _NAMED_MARK.match(begin)
+    read = {mark: _read(lines[:200], mark) for mark in (named[1] if named else ",;\t|")}
     # The delimiter that cuts the most rows into the same number of cells.
     mark, (width, fits) = max(
         ((mark, _usual_width(rows)) for mark, rows in read.items()), key=lambda each: each[1][1]
     )
     if width < 2 or not fits:
         mark, width = _NO_MARK, 1
-    reader = csv.reader(lines, delimiter=mark)
-    skip = 0
-    with contextlib.suppress(csv.Error):
-        for row in reader:
-            is_title = row and (
-                len(row) < 2 <= width or (row[0].startswith("#") and len(row) != width)
-            )
-            if not row or is_title:
-                skip = reader.line_num
-                continue
-            if _is_data(row, _read(lines, mark, reader.line_num)):
-                return Layout(mark, skip, _names([""] * len(row)))
-            return Layout(mark, reader.line_num, _names(row))
+    skip = len(_lines_in(named[0])) if named else 0
+    rows = _numbered(lines, mark, skip)
+    filled = _usual_width([cells for _, row in rows[:200] if (cells := _up_to_last(row))])[0]
+    for n, (end, row) in enumerate(rows):
+        below = [row for _, row in rows[n + 1 : n + 200] if row]
+        if not any(map(str.strip, row)) or _is_title(row, below, width, filled):
+            skip = end
+            continue
+        if _is_data(row, below):
+            return Layout(mark, skip, _names([""] * len(row)))
+        return Layout(mark, end, _names(row), row if len(row) > 1 else ())
     return Layout(mark, skip, [])
+
+
+def _numbered(lines: Sequence[str], mark: str, skip: int) -> list[tuple[int, list[str]]]:
+    """The rows after so many lines, as far as they can be read, each after the number of its last line."""
+    rows: list[tuple[int, list[str]]] = []
+    reader = csv.reader(lines[skip:], delimiter=mark)
+    with contextlib.suppress(csv.Error):
+        rows.extend((skip + reader.line_num, row) for row in reader)
+    return rows
+
+
+def _up_to_last(row: Sequence[str]) -> Sequence[str]:
+    """The row without the empty cells at its end, with which spreadsheets fill rows up."""
+    filled = [number for number, cell in enumerate(row) if cell.strip()]
+    return row[: filled[-1] + 1] if filled else []
+
+
+def _is_title(row: Sequence[str], below: Sequence[Sequence[str]], width: int, filled: int) -> bool:
+    """Whether a row above the data is a title or a comment: by its form, or because the names follow it."""
+    own = len(_up_to_last(row))
+    is_comment = row[0].startswith("#") and (len(row) != width or own < filled)
+    if len(row) < 2 <= width or is_comment:
+        return True
+    first = next((n for n, each in enumerate(below) if not _may_be_title(each, filled)), None)
+    if first is None or not _may_be_title(row, filled):
+        return False
+    following, others = below[first], below[first + 1 :]
+    # One cell of two may be the only name there is; one of more is none.
+    is_lone = own == 1 and filled > 2 and not _is_data(following, others)
+    return is_lone or _are_names(following, others)
+
+
+def _may_be_title(row: Sequence[str], usual: int) -> bool:
+    """Whether a row begins as comments do, or is filled from the left and not to the end."""
+    filled = _up_to_last(row)
+    return row[0].startswith("#") or (len(filled) < usual and all(map(str.strip, filled)))
+
+
+def _are_names(row: Sequence[str], others: Sequence[Sequence[str]]) -> bool:
+    """Whether words only stand in this row, at least one of them above numbers or days."""
+    cells = [cell.strip() for cell in _up_to_last(row)]
+    if not all(_is_word(cell) for cell in cells):
+        return False
+    columns = ([each[n] for each in others[:100] if n < len(each)] for n in range(len(cells)))
+    return any(_typed(cells)[0] not in ("VARCHAR", "BOOLEAN") for cells in columns)
+
+
+def _is_word(cell: str) -> bool:
+    """Whether a cell may be a name: no number or day but a year, no mark for a missing value."""
+    is_year = re.fullmatch(_YEAR, cell) is not None
+    return is_year or (cell.lower() not in NO_VALUE and _typed([cell])[0] in ("VARCHAR", "BOOLEAN"))
 
 
 def _lines_in(text: str) -> list[str]:
@@ -484,12 +651,12 @@ def encoding_by_mark(begin: bytes) -> str | None:
     return next((encoding for mark, encoding in MARKS if begin.startswith(mark)), None)
 
 
-def _rows_of(file: str, layout: Layout) -> Iterator[list[str]]:
-    """The rows of data of a CSV file, one by one; raises if a quoted cell does not end."""
+def _rows_of(file: str, layout: Layout, *, is_all: bool = False) -> Iterator[list[str]]:
+    """The rows of data of a CSV file, one by one, or all below the names; raises if a quoted cell does not end."""
     with _opened_csv(file) as lines:
         reader = csv.reader(lines, delimiter=layout.mark, strict=True)
         for row in reader:
-            if row and reader.line_num > layout.skip:
+            if reader.line_num > layout.skip and (is_all or layout.is_kept(row)):
                 yield row
 
 

@@ -8,9 +8,8 @@ from msgspec import Struct
 from chargehand.models.offline.conversation import parts_of
 from chargehand.models.offline.steps_and_workers import FINDING, bare
 
-#: how a worker that goes by these rules begins what does not surely answer its task
+#: how a worker that goes by these rules begins what does not surely answer its task, or says different things
 PASSAGES = "Passages that may help, no answer:"
-#: the same, where they say different things
 DISPUTE = "Passages that do not agree:"
 
 #: no line of data can look like this: its borders are marked

@@ -110,8 +110,7 @@ def _worded(found: Found, request: ModelRequest, unread: Sequence[str]) -> Model
     while len(lines) > 1 and len("\n".join(lines)) > room:
         lines.pop()
     stop = StopReason.LENGTH if len(lines[0]) > room else StopReason.END
-    gaps = (found.gap, *unread) if found.gap else tuple(unread)
-    return _reply((Text("\n".join(lines)),), stop, gaps)
+    return _reply((Text("\n".join(lines)),), stop, *filter(None, [found.gap]), *unread)
 
 
 def _unable(why: str) -> ModelReply:
@@ -120,8 +119,6 @@ def _unable(why: str) -> ModelReply:
     return _reply((Text(text),), StopReason.REFUSAL)
 
 
-def _reply(
-    parts: Sequence[Text | ToolCall], stop: StopReason, gaps: tuple[str, ...] = ()
-) -> ModelReply:
+def _reply(parts: Sequence[Text | ToolCall], stop: StopReason, *gaps: str) -> ModelReply:
     name = "offline (rules, no LLM)"
     return ModelReply(parts=tuple(parts), stop=stop, usage=Usage(calls=1), model=name, gaps=gaps)

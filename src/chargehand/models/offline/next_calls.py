@@ -226,6 +226,5 @@ def _result(read: Conversation, sql: str) -> list[list[Any]] | None:
 
 def _described(read: Conversation) -> dict[str, Any] | None:
     """The tables that tools have told of; None if none was asked."""
-    told = (tables_in(decoded(output.text)) for _, output in read.outputs)
-    known = [each for each in told if each is not None]
+    known = [t for _, output in read.outputs if (t := tables_in(decoded(output.text))) is not None]
     return {name: table for each in known for name, table in each.items()} if known else None

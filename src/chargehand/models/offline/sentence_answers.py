@@ -87,10 +87,9 @@ def content(question: str) -> dict[str, str]:
 def sentences_in(excerpts: Sequence[Excerpt]) -> list[Excerpt]:
     """The sentences of the data, in order, each with its heading and what its pronoun stands for."""
     found: list[Excerpt] = []
-    for excerpt in excerpts:
+    # A heading says what is spoken of, and nothing of it.
+    for excerpt in [each for each in excerpts if not each.text.startswith("#")]:
         before = ""
-        if excerpt.text.startswith("#"):
-            continue  # a heading says what is spoken of, and nothing of it
         for sentence in sentences(excerpt.text):
             text = sentence.strip("-*• ")
             about = f"{excerpt.about} {before}" if _BACK.match(text) else excerpt.about

@@ -95,9 +95,8 @@ class TableQuestion:
             return []
         if self._row_count:
             self._use(self._row_count)
-            self._is_doubtful = any(
-                root(self._row_count[1]) in c.stems for c in self._sheet.columns
-            )
+            row = root(self._row_count[1])
+            self._is_doubtful = any(row in column.stems for column in self._sheet.columns)
         self._take_values()
         self._take_names()
         self._take_periods()

@@ -75,6 +75,7 @@ class Sheet(Struct, frozen=True):
     columns: tuple[Column, ...]
     #: the line of the first row in its file, if each row is a line; 0: unknown
     first_line: int = 0
+    left_out: str = ""  # the rows of the file that are not in the table, in words
 
     def unique(self, column: Column) -> bool:
         return column.different == self.rows
@@ -108,14 +109,12 @@ def sheet_of(name: str, told: Mapping[str, Any], profile: Sequence[Sequence[Any]
     rows = int(told.get("rows") or 0)
     kinds = {each: str(kind) for each, kind in told["columns"].items()}
     columns = [_column(each, kind, rows, profile) for each, kind in kinds.items()]
-    for first in columns[
-        :1
-    ]:  # is never added up if it numbers the rows, as `order` in a table `orders`
+    for first in columns[:1]:  # is no measure if it numbers the rows, as `order` in `orders`
         is_own = first.name != name and roots(first.name) == roots(name)
         is_key = (is_own or 2 < rows == first.different) and "INT" in kinds[first.name].upper()
         columns[0] = replace(first, is_id=first.is_id or is_key)
-    line = int(told.get("first_line") or 0)
-    return Sheet(name, str(told.get("file") or name), rows, tuple(columns), line)
+    line, left_out = int(told.get("first_line") or 0), str(told.get("left_out") or "")
+    return Sheet(name, str(told.get("file") or name), rows, tuple(columns), line, left_out)
 
 
 def _column(name: str, kind: str, rows: int, profile: Sequence[Sequence[Any]]) -> Column:
@@ -161,11 +160,11 @@ class Query(Struct, frozen=True):
 
     @property
     def sql(self) -> str:
-        """A query for a label, a figure, how many rows have no value for it, and the line of its row."""
+        """A query for a label, a figure, how many rows have no value for one of them, and the line of its row."""
         label = self.label.text_sql if self.label else "''"
-        named = (self.how == "value" and self.measure) or self.label
+        named = self.measure or self.label
         where = [each.sql for each in self.where]
-        where += [f"{named.sql} is not null"] if named else []
+        where += [f"{named.sql} is not null"] if named and self.how == "value" else []
         is_list = self.how == "value" and not self.order and not self._has_line
         parts = [
             f"select {'distinct ' if is_list else ''}{label} as label, {self._figure}, ",
@@ -182,32 +181,43 @@ class Query(Struct, frozen=True):
 
     @property
     def _figure(self) -> str:
-        if self.measure is None:
-            return f"{'count(*)' if self.how == 'count' else repr('')} as figure, 0 as gaps"
-        column = self.measure.sql if self.measure.is_measure else self.measure.text_sql
-        if self.how in ("sum", "avg"):
-            return f"{self.how}({column}) as figure, count(*) - count({column}) as gaps"
-        return f"{f'count(distinct {column})' if self.how == 'distinct' else column} as figure, 0 as gaps"
+        figure, needed = repr(""), [self.label.sql] if self.label else []
+        if self.measure:
+            figure = self.measure.sql if self.measure.is_measure else self.measure.text_sql
+        needed += [figure] if self.how in ("sum", "avg") else []
+        gaps = " or ".join(f"{each} is null" for each in needed) or "false"
+        if self.how == "value":
+            return f"{figure} as figure, {gaps} as gaps"
+        calls = {"count": "count(*)", "distinct": f"count(distinct {figure})"}
+        figure = calls.get(self.how, f"{self.how}({figure})")
+        return f"{figure} as figure, count(case when {gaps} then 1 end) as gaps"
 
     def told(self, rows: Rows) -> list[str]:
         """The answer, each line with its source; nothing if the rows hold none, or too many."""
-        rows = [row for row in rows if row[1] is not None]
+        lack = self._lack(rows)
+        rows = [row for row in rows if row[0] is not None and row[1] is not None]
         if self.order and len(rows) > self.most:
             last = rows[self.most - 1][1]
             rows = [row for n, row in enumerate(rows) if n < self.most or row[1] == last]
         if not rows or len(rows) > MOST_ROWS:
             return []
         if self.order and self.label:
-            return [self._line(f"{row[0]} ({shown(row[1])})", [row]) for row in rows]
+            return [self._line(f"{row[0]} ({shown(row[1])}){lack}", [row]) for row in rows]
         listed = dict.fromkeys(f"{row[0]} {shown(row[1])}".strip() for row in rows)
-        return [self._line(", ".join(listed), rows)]
+        return [self._line(f"{', '.join(listed)}{lack}", rows)]
+
+    def _lack(self, rows: Rows) -> str:
+        """Which rows are left out, and why."""
+        sides = [(self.label, [row for row in rows if row[0] is None])]
+        sides += [(self.measure, [row for row in rows if row[0] is not None])]
+        counts = [(of.name, sum(int(row[2] or 0) for row in lost)) for of, lost in sides if of]
+        lacks = [f"for want of {n}: {gaps} row{'s' * (gaps > 1)}" for n, gaps in counts if gaps]
+        lacks += [self.sheet.left_out] if self.sheet.left_out else []
+        return f" (left out, {', '.join(lacks)})" if lacks else ""
 
     def _line(self, said: str, rows: Rows) -> str:
-        gaps = sum(int(row[2] or 0) for row in rows)
-        name = self.measure.name if self.measure else ""
-        lack = f" (left out, for want of {name}: {gaps} row{'s' * (gaps > 1)})" if gaps else ""
         line = f":{rows[0][3]}" if self._has_line and len(rows) == 1 else ""
-        return f"{self._title}: {said}{lack} [{self.sheet.file}{line}]"
+        return f"{self._title}: {said} [{self.sheet.file}{line}]"
 
     @property
     def _title(self) -> str:
@@ -225,7 +235,7 @@ class Query(Struct, frozen=True):
     def key(self, rows: Rows) -> object:
         """What the answer comes to, so that two readings of a question can be compared."""
         if self.order:
-            return tuple(row[0] for row in rows[: self.most])
+            return tuple([row[0] for row in rows if row[0] is not None][: self.most])
         return frozenset(shown(row[1] if row[1] not in ("", None) else row[0]) for row in rows)
 
     def is_several(self, rows: Rows) -> bool:

@@ -50,8 +50,7 @@ class Router:
     def ranked(self, request: str) -> list[ToolSpec]:
         """All tools, the one that fits the whole request and its parts best first."""
         parts = [request, *(part.text for part in clauses(request))]
-        by_tool = zip(*map(self._lexicon.scores, parts), strict=True)
-        worth = dict(enumerate(map(sum, by_tool)))
+        worth = dict(enumerate(map(sum, zip(*map(self._lexicon.scores, parts), strict=True))))
         return [self._tools[n] for n in sorted(worth, key=lambda n: (-worth[n], n))]
 
     def best(self, request: str) -> ToolSpec | None:

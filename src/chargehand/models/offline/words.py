@@ -27,9 +27,7 @@ LIGHT = word_set("""a an the of in on at for from to with by as and or that this
 _COUNTED = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
     sixteen seventeen eighteen nineteen twenty"""
 #: a question for yes or no, and one for how many there are
-CLOSED = re.compile(
-    r"(?:is|are|was|were|do|does|did|ha[ds]|have|can(?! you)|may|must|will)\b", re.I
-)
+CLOSED = re.compile(r"(?i:is|are|was|were|do|does|did|ha[ds]|have|can(?! you)|may|must|will)\b")
 COUNTING = re.compile(r"\bhow many\b|\b(?:the|total|^) ?(?:number|count) of\b|^count\b", re.I)
 COUNTS = {word: number for number, word in enumerate(_COUNTED.split())}
 
