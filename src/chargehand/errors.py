@@ -190,7 +190,7 @@ class EffectsWouldRepeat(UsageError):
         steps = "; ".join(f"{task}: {', '.join(names)}" for task, names in effects.items())
         super().__init__(
             f"a fork of run {run} would repeat steps that changed something outside ({steps}); "
-            "to allow this, pass --repeat-effects (in Python, fork(…, repeat_effects=True))"
+            'to allow this, pass repeat_effects=True (in HTTP, "repeat_effects": true; on the command line, --repeat-effects)'
         )
 
 

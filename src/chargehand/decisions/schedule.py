@@ -1470,6 +1470,8 @@ class Schedule:
                 taint=outcome.taint,
             )
         assert isinstance(outcome, Failed)
+        if event.reused:  # the run that recorded it has already decided about it
+            return self._conclude(node, GiveUp(outcome), event.at)
         return self._judge(node, outcome, event.at)
 
     def _lose(self, event: AttemptLost | AttemptPreempted) -> list[Command]:
