@@ -163,11 +163,12 @@ class NotBegun(UsageError):
 class UnknownQuestion(UsageError):
     """No question with this id is open."""
 
-    def __init__(self, question: str) -> None:
+    def __init__(self, question: str, why: str = "") -> None:
         self.question = question
-        super().__init__(
-            f"question {question!r} is not open: it is already answered, its run has ended, or the id is mistyped"
-        )
+        if not why and question.count(":") < 2:
+            why = "the id of a question is RUN:TASK:NAME; chargehand status and chargehand show list the open questions"
+        why = why or "it is already answered, its run has ended, or the id is mistyped"
+        super().__init__(f"question {question!r} is not open: {why}")
 
 
 class QuestionTaken(UnknownQuestion):
