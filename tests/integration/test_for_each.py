@@ -799,4 +799,4 @@ def test_a_question_about_an_item_says_which_item(tmp_path: Path) -> None:
         journal=tmp_path / "runs.db",
     )
     (question,) = result.questions
-    assert 'Task s[1] failed (denied: it is bad): Sort\nIts item: "bad"\n' in question.text
+    assert 'Task s[1] failed (denied: it is bad): Sort.\nIts item: "bad".\n' in question.text
