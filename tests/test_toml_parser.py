@@ -19,7 +19,7 @@ DIGITS = "9" * 5_000
 
 BROKEN = {
     "no TOML": (b"[[x", "is not TOML"),
-    "no UTF-8": (b"x = '\xff'", "is not TOML"),
+    "no UTF-8": (b"x = '\xff'", "is not UTF-8 text; save it as UTF-8"),
     "too deep": (b"x = " + b"[" * 2_000, "nested too deep"),
     "a long key": (f"[a]\n{'.'.join(['a'] * 20_000)} = 1\n".encode(), "line 2 has more than 100"),
     "a long table": (f"[[{' . '.join(['a'] * 20_000)}]]\n".encode(), "line 1 has more than 100"),

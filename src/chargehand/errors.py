@@ -163,11 +163,12 @@ class NotBegun(UsageError):
 class UnknownQuestion(UsageError):
     """No question with this id is open."""
 
-    def __init__(self, question: str) -> None:
+    def __init__(self, question: str, why: str = "") -> None:
         self.question = question
-        super().__init__(
-            f"question {question!r} is not open: it is already answered, its run has ended, or the id is mistyped"
-        )
+        if not why and question.count(":") < 2:
+            why = "the id of a question is RUN:TASK:NAME; chargehand status and chargehand show list the open questions"
+        why = why or "it is already answered, its run has ended, or the id is mistyped"
+        super().__init__(f"question {question!r} is not open: {why}")
 
 
 class QuestionTaken(UnknownQuestion):
@@ -190,7 +191,7 @@ class EffectsWouldRepeat(UsageError):
         steps = "; ".join(f"{task}: {', '.join(names)}" for task, names in effects.items())
         super().__init__(
             f"a fork of run {run} would repeat steps that changed something outside ({steps}); "
-            "to allow this, pass --repeat-effects (in Python, fork(…, repeat_effects=True))"
+            'to allow this, pass repeat_effects=True (in HTTP, "repeat_effects": true; on the command line, --repeat-effects)'
         )
 
 

@@ -30,7 +30,9 @@ def toml_document(data: bytes, name: str) -> dict[str, Any]:
             line = text.count("\n", 0, found.start()) + 1
             raise UsageError(f"{name}: the key in line {line} has more than {_MOST_DOTS} dots")
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise UsageError(f"{name} is not UTF-8 text; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{name} is not TOML: {error}") from None
     except RecursionError:
         raise UsageError(f"{name} is nested too deep to be read; take brackets out of it") from None

@@ -1,5 +1,6 @@
 """Workers that keep failing are left alone for a while, and what waits for them is parked, not failed."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from chargehand.decisions.circuit_breaker import (
     Breaker,
     BreakerPolicy,
     BreakerState,
+    counts_against_worker,
 )
 from chargehand.decisions.dispatch import Dispatch, Place
 from chargehand.decisions.schedule import RunState
@@ -104,6 +106,16 @@ def test_a_probe_that_says_nothing_of_its_worker_gives_its_turn_to_the_next(kind
     resources.wait(REST + 1)
     resources.fail("t5", kind)
     assert running(resources) == ["t6"]
+
+
+@pytest.mark.parametrize(("reused", "counts"), [("", "network: it broke"), ("r0", "")])
+def test_a_failure_of_an_earlier_run_does_not_count_against_a_worker(
+    reused: str, counts: str
+) -> None:
+    failed = Failed(kind=ErrorClass.NETWORK, message="it broke")
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    event = AttemptFinished(task="a", attempt=1, outcome=failed, reused=reused, at=at)
+    assert counts_against_worker(event) == counts
 
 
 def test_what_is_the_tasks_own_fault_opens_no_breaker() -> None:

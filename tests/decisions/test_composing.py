@@ -171,6 +171,13 @@ def test_a_gap_that_may_still_be_filled_says_what_it_waits_for() -> None:
     ]
 
 
+def test_a_question_of_several_lines_is_one_line_of_a_gap() -> None:
+    kernel = kernel_of("asked")
+    kernel.ask("asked", text="Task a failed.\nWhat should happen?")
+    (gap,) = gaps_in(kernel.schedule.nodes)
+    assert gap.why == "a person has not answered 'Task a failed. What should happen?' yet"
+
+
 def test_what_was_removed_or_made_up_for_is_neither_gap_nor_material() -> None:
     nodes = nodes_of("bad, old, new", "new")
     fail(nodes["bad"])

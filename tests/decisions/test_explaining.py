@@ -167,6 +167,16 @@ def test_a_task_waits_for_a_person() -> None:
     assert words(kernel, "b") == "b waits for a (waiting for an answer), 3 h"
 
 
+def test_a_question_that_is_a_statement_ends_without_a_full_stop() -> None:
+    kernel = kernel_of("a")
+    kernel.ask("a", text="pay asks for\napproval each time.")
+    kernel.wait(60)
+    assert (
+        words(kernel, "a")
+        == "a waits for a person's answer: pay asks for approval each time, 1 min"
+    )
+
+
 def test_an_unclear_task_waits_to_be_rewritten() -> None:
     kernel = kernel_of("a", asked={"refines": True})
     kernel.fail("a", "logic")

@@ -1,6 +1,7 @@
 """All faults of a file are told at once, each with its place in words and what was probably meant."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,15 @@ def test_what_a_form_checks_itself_is_told_at_its_place() -> None:
         "the plan, item 3 price: must be int, not 'x'",
         "the plan, item 3 colours item 2: must be str, not 2",
     ]
+
+
+def test_what_is_no_length_of_time_is_told_how_one_is_written() -> None:
+    task = {"id": "a", "description": "b", "worker": "w", "deadline": "soon"}
+    with pytest.raises(ch.UsageError, match=r'must be seconds, or a duration such as "PT90S", not'):
+        ch.Plan.from_json(json.dumps({"goal": "x", "tasks": [task]}))
+    for fine in (90, "PT90S"):
+        text = json.dumps({"goal": "x", "tasks": [task | {"deadline": fine}]})
+        assert ch.Plan.from_json(text).tasks[0].deadline == timedelta(seconds=90)
 
 
 def test_of_very_many_faults_the_first_are_told() -> None:

@@ -11,6 +11,7 @@ from chargehand.decisions.dispatch import Place
 from chargehand.decisions.schedule import Schedule
 from chargehand.errors import UsageError
 from chargehand.facts.events import (
+    AttemptLost,
     PersonAsked,
     PlanOpened,
     RetryPlanned,
@@ -269,6 +270,10 @@ def test_a_task_that_kills_its_workers_is_set_aside_and_says_so() -> None:
     failed = next(event for event in kernel.journal if isinstance(event, TaskFailed))
     assert "its worker was lost 3 times without getting on" in failed.cause.message
     assert "it may be killing them" in failed.cause.message
+    (last, *_) = [event for event in reversed(kernel.journal) if isinstance(event, AttemptLost)]
+    assert last.reason
+    assert f"(the last time: {last.reason})" in failed.cause.message
+    assert failed.cause.message.endswith("Limits(losses=2) sets how often it may be lost")
     assert kernel.status == "failed"
 
 

@@ -156,7 +156,8 @@ class VirtualKernel:
         return self.end(task, Failed(kind=ErrorClass(kind), message="it broke", **more))
 
     def ask(self, task: str, id_: str = "q", **more: Any) -> list[Event]:
-        return self.end(task, NeedsInput(question=Question(id=id_, text="which?", **more)))
+        question = Question(**{"id": id_, "text": "which?", **more})
+        return self.end(task, NeedsInput(question=question))
 
     def lose(self, task: str) -> list[Event]:
         number = self.schedule.nodes[task].attempt

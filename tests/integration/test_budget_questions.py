@@ -148,6 +148,22 @@ async def test_raising_the_budget_by_other_means_answers_the_question() -> None:
     assert result.questions == []
 
 
+async def test_a_late_answer_is_told_what_was_asked_instead_of_its_question() -> None:
+    boss, _ = crew()
+    limits = ch.Limits(calls=1, tokens=100_000)
+    async with asked_of(boss, wide(3), limits) as (run, question):
+        first = await question()
+        await boss.change_budget(run.id, tokens=200_000)
+        second = await question()
+        words = f"budget of its run was changed, which closed it; {second.id} was asked instead"
+        with pytest.raises(ch.errors.UnknownQuestion, match=words):
+            await boss.answer(first.id, "raise to: 4")
+        await boss.answer(second.id, "raise to: 4")
+        assert (await run.wait()).status == "succeeded"
+        with pytest.raises(ch.errors.UnknownQuestion, match=words):
+            await boss.answer(first.id, "raise to: 4")
+
+
 async def test_the_question_survives_the_process_and_so_does_what_was_paid_for(
     tmp_path: Path,
 ) -> None:

@@ -1,6 +1,7 @@
 """The chaos kit that users get in `chargehand.testing`: each fault is real, and bad use is refused."""
 
 import asyncio
+import copy
 import re
 import subprocess
 import sys
@@ -188,6 +189,14 @@ def test_bad_use_is_refused_by_name(make: object, words: str) -> None:
     assert callable(make)
     with pytest.raises(UsageError, match=words):
         make()
+
+
+def test_a_broken_worker_can_be_copied_and_shown_even_if_it_is_refused() -> None:
+    broken = kit.slow(clerk, 1)
+    assert repr(copy.copy(broken)) == repr(broken)
+    with pytest.raises(UsageError) as refused:
+        kit.hangs(ch.worker("p", "P", process=True)(print))
+    assert repr(refused.traceback[-1].locals["self"]).startswith("<broken ")
 
 
 # Workers

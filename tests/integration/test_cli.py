@@ -471,6 +471,21 @@ def test_a_run_is_resumed_from_another_folder_with_the_crew_it_began_with(
     assert "crew.py:workers, as when the run was started" in resumed.stderr
 
 
+def test_a_request_that_is_no_text_is_refused() -> None:
+    refused = chargehand("run", "\udcff\udcfe", "--crew", "crew.py:workers")
+    assert refused.exit_code == 2
+    assert "the request holds a lone surrogate at character 0" in refused.stderr
+
+
+def test_what_is_no_id_of_a_question_is_told_as_that() -> None:
+    run(a="asker")
+    wrong = chargehand("answer", "nope", "red")
+    assert wrong.exit_code == 2
+    assert "'nope' is no run of this journal, and no id of a question" in wrong.stderr
+    assert "RUN:TASK:NAME; open questions are listed by: chargehand status" in wrong.stderr
+    assert "its open questions: " in chargehand("answer", "last:a", "red").stderr
+
+
 def test_the_only_question_of_a_run_is_meant_by_the_run() -> None:
     run(a="asker")
     assert chargehand("answer", "last", "red").exit_code == 0

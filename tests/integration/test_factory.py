@@ -150,7 +150,10 @@ async def test_a_function_that_makes_something_else_is_told_what_it_should() -> 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda _: ch.Worker("guest", "Speaks"), "worker 'guest' has no model; give it one"),
+        (
+            lambda _: ch.Worker("guest", "Speaks"),
+            "worker 'guest' has no model; give it one",
+        ),
         (lambda _: ch.Worker("", "Speaks"), "name"),
     ],
 )
@@ -164,6 +167,7 @@ async def test_a_worker_that_cannot_be_made_or_has_no_model_is_not_tried_again(
     assert (error.kind, result.tasks["only"].attempts) == ("denied", 1)
     assert error.message.startswith("factory 'crew': ")
     assert words in error.message
+    assert ("on the command line, with --model" in error.message) == ("no model" in words)
 
 
 @pytest.mark.parametrize("is_below", [False, True], ids=["on the top", "below"])

@@ -402,6 +402,19 @@ def test_a_task_with_failed_items_is_done_in_part_and_names_them() -> None:
     assert any(done in line for line in told_of(plan))
 
 
+def test_failed_items_that_were_not_required_are_named_with_their_task() -> None:
+    plan = each_of(["a", "bad", "c", *["bad"] * 6], at_least=2)
+    result = run(plan)
+    assert (result.status, result.tasks["each"].gaps) == ("succeeded", ())
+    assert result.answer.confidence == 1
+    lines = list(map(line_text, shown(FoundRun(result, "succeeded"), "runs.db")))
+    below = lines[lines.index("      7 of 9 items failed:") :]
+    assert below[1] == '        item 1 ("bad"): denied: it is bad'
+    assert below[6] == "        and 2 more"
+    (done,) = [line for line in told_of(plan) if "  each done in " in line]
+    assert done.endswith("; 7 of 9 items failed")
+
+
 async def test_a_task_whose_items_wait_for_the_budget_has_one_state_everywhere(
     tmp_path: Path,
 ) -> None:
@@ -786,4 +799,4 @@ def test_a_question_about_an_item_says_which_item(tmp_path: Path) -> None:
         journal=tmp_path / "runs.db",
     )
     (question,) = result.questions
-    assert 'Task s[1] failed (denied: it is bad): Sort\nIts item: "bad"\n' in question.text
+    assert 'Task s[1] failed (denied: it is bad): Sort.\nIts item: "bad".\n' in question.text

@@ -180,6 +180,34 @@ async def test_a_manager_of_ones_own_leads_by_its_own_rule() -> None:
     assert (result.output, result.ended) == ("Yes.", "somebody said yes")
 
 
+class Counter:
+    """A manager of one's own: asks everybody once, and gives the answer itself."""
+
+    name, model, settings, thinks = "counter", None, None, False
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def choose(self, talk: Talk, think: object) -> Act:
+        self.asked += 1
+        if talk.spoken:
+            return Act(answer=f"{len(talk.spoken)} of {len(talk.members)} agree")
+        return Act(assignments=tuple(TurnAssignment(m, talk.request) for m in talk.members))
+
+    def ending(self, talk: Talk) -> str:
+        return "all have voted" if talk.is_closed else "nobody counted"
+
+
+async def test_the_answer_of_a_manager_of_ones_own_ends_the_conversation() -> None:
+    manager = Counter()
+    result = await Group([speaker("ada", "Yes."), speaker("bob", "Yes.")], manager=manager).send(
+        "Do we pay?"
+    )
+    assert (result.status, result.gaps) == ("succeeded", ())
+    assert (result.output, result.ended) == ("2 of 2 agree", "all have voted")
+    assert manager.asked == 2
+
+
 # By a model that picks who is next
 
 

@@ -315,9 +315,11 @@ async def test_a_client_that_cannot_ask_is_told_what_is_asked(mode: str) -> None
         (question,) = reply["questions"]
         wrong = await client.call_tool("answer", {"question": question["id"], "text": "green"})
         other = await client.call_tool("answer", {"question": f"{reply['run']}:a:x", "text": "red"})
+        typo = await client.call_tool("answer", {"question": "nope", "text": "red"})
     assert question["choices"] == ["red", "blue"]
     assert "'green' does not answer question" in refusal(wrong)
     assert "is not open" in refusal(other)
+    assert "question 'nope' is not open: the id of a question is RUN:TASK:NAME" in refusal(typo)
 
 
 @pytest.mark.parametrize("mode", ERAS)

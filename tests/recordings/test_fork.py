@@ -167,6 +167,73 @@ async def test_items_of_a_mapped_task_are_kept_one_by_one(tmp_path: Path) -> Non
         assert again.tasks["m"].output == fork.tasks["m"].output
 
 
+async def test_failed_items_that_were_not_required_are_kept_as_they_are(tmp_path: Path) -> None:
+    """Enough items are done: the task, its failed items and what needs it are kept; an item can be named."""
+    did: list[object] = []
+    bad = {2}
+
+    @ch.worker("maps", "Does one item")
+    async def maps(brief: ch.Brief) -> int:
+        did.append(brief.item)
+        if brief.item in bad:
+            raise ch.WorkerError("no amount", kind="network")
+        return int(brief.item)
+
+    calls: Calls = {}
+    mapped = ch.Task(
+        id="m",
+        description="Do each of them",
+        worker="maps",
+        for_each=[1, 2, 3],
+        at_least=2,
+        on_failure=ch.OnFailure(("again", "ask")),
+    )
+    plan = plan_of(mapped, task("z", "counts", "m"), task("y", "counts"))
+    crew = [maps, counting(calls)]
+    at_once = ch.RetryPolicy(first=0)
+    async with ch.Supervisor(crew, journal=tmp_path / "runs.db", retry=at_once) as boss:
+        first = await boss.run(plan, on_question="fail")
+        assert first.status == "succeeded"
+        (failed,) = first.tasks["m"].failed_items
+        for reset in (did.clear, calls.clear, bad.clear):
+            reset()
+        async with asyncio.timeout(30):  # a person would be asked again
+            fork = await boss.fork(first.id, tasks=[changed("y", "Look elsewhere")])
+        assert (did, calls) == ([], {"y": 1})
+        assert fork.status == "succeeded"
+        assert fork.tasks["m"].failed_items == [failed]
+        assert fork.tasks["m"].output == [1, None, 3]
+        told = await boss.fork_plan(fork.id, redo=["m[1]"])
+        assert told.redone == {"m": "you asked for 1 of its items", "z": "it needs m"}
+        again = await boss.fork(fork.id, redo=["m[1]"])
+        assert did == [2]
+        assert again.tasks["m"].output == [1, 2, 3]
+
+
+async def test_more_items_than_were_done_may_be_required_of_a_fork(tmp_path: Path) -> None:
+    did: list[object] = []
+
+    @ch.worker("maps", "Does one item")
+    async def maps(brief: ch.Brief) -> int:
+        did.append(brief.item)
+        if brief.item == 2:
+            raise ch.WorkerError("no amount", kind="denied")
+        return int(brief.item)
+
+    def mapped(least: int | None) -> ch.Task:
+        words = "Do each of them"
+        return ch.Task(id="m", description=words, worker="maps", for_each=[1, 2, 3], at_least=least)
+
+    async with ch.Supervisor([maps], journal=tmp_path / "runs.db") as boss:
+        first = await boss.run(plan_of(mapped(2)))
+        did.clear()
+        for least in (None, 3):
+            told = await boss.fork_plan(first.id, tasks=[mapped(least)])
+            assert told.redone == {"m": "1 of its items failed"}
+        fork = await boss.fork(first.id, tasks=[mapped(None)])
+        assert (did, fork.status) == ([2], "partial")
+
+
 async def test_a_fork_says_beforehand_what_it_keeps(tmp_path: Path) -> None:
     async with ch.Supervisor([counting({})], journal=tmp_path / "runs.db") as boss:
         first = await boss.run(chain("a", "b", "c"))
@@ -205,7 +272,9 @@ async def test_effects_are_not_repeated_unasked(tmp_path: Path) -> None:
         first = await boss.run(plan_of(task("a", "sender"), nested))
         assert len(sent) == 2
         for id_ in ("a", "b"):
-            with pytest.raises(EffectsWouldRepeat, match=f"{id_}: send.*repeat_effects"):
+            with pytest.raises(
+                EffectsWouldRepeat, match=f"{id_}: send.*repeat_effects=True.*--repeat-effects"
+            ):
                 await boss.fork(first.id, redo=[id_])
         assert len(sent) == 2
         await boss.fork(first.id, redo=["a"], repeat_effects=True)
@@ -304,14 +373,14 @@ def thinker(server: ModelServer, model: str = "gpt-4.1", **more: object) -> ch.W
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("other", "what"),
     [
-        lambda server: thinker(server, "gpt-4.1-mini"),
-        lambda server: thinker(server, instructions="Think the other way round."),
+        (lambda server: thinker(server, "gpt-4.1-mini"), "model"),
+        (lambda server: thinker(server, instructions="Think the other way."), "instructions"),
     ],
 )
 async def test_another_model_or_prompt_does_the_tasks_of_its_worker_again(
-    other: Callable[[ModelServer], ch.Worker], tmp_path: Path
+    other: Callable[[ModelServer], ch.Worker], what: str, tmp_path: Path
 ) -> None:
     calls: Calls = {}
     journal = tmp_path / "runs.db"
@@ -324,7 +393,7 @@ async def test_another_model_or_prompt_does_the_tasks_of_its_worker_again(
         server.requests.clear()
         async with ch.Supervisor([other(server), counting(calls)], journal=journal) as boss:
             told = await boss.fork_plan(first.id)
-            assert told.redone == {"b": "thinker is not as it was"}
+            assert told.redone == {"b": f"thinker: another {what}"}
             await boss.fork(first.id)
             assert len(server.requests) == 1
             await boss.fork(first.id, at=seq)

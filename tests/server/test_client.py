@@ -253,6 +253,33 @@ async def test_failed_tasks_are_done_again_in_a_new_run(tmp_path: Path) -> None:
         assert (await client.wait(again)).status in ("failed", "partial")
 
 
+async def test_failed_items_of_a_done_task_are_done_again_and_the_others_are_kept(
+    tmp_path: Path,
+) -> None:
+    did: list[object] = []
+
+    @ch.worker("odd", "Does one item, at the second try")
+    async def odd(brief: ch.Brief) -> int:
+        did.append(brief.item)
+        if brief.item == 2 and did.count(2) == 1:
+            raise ch.WorkerError("no amount", kind="denied")
+        return int(brief.item)
+
+    task = ch.Task(id="m", description="Do each", worker="odd", for_each=[1, 2, 3], at_least=2)
+    async with (
+        serving(tmp_path, crew=[odd]) as served,
+        asyncio.timeout(30),
+        Client(served.url, token=served.token) as client,
+    ):
+        run = await client.submit(ch.Plan(goal="Do them", tasks=[task]))
+        assert (await client.wait(run)).status == "succeeded"
+        did.clear()
+        did.append(2)
+        again = await client.wait(await client.retry(run))
+        assert (again.status, did) == ("succeeded", [2, 2])
+        assert again.answer == [1, 2, 3]
+
+
 async def test_following_goes_on_after_a_restart_of_the_server(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         port = int(served.url.rpartition(":")[2])

@@ -27,7 +27,7 @@ from chargehand.cli.request_and_plan_input import given_plan
 from chargehand.cli.run import manner_of, showing_options
 from chargehand.decisions.run_fork import ForkPlan
 from chargehand.facts.events import KINDS, Event, RunRequested
-from chargehand.facts.plan import Plan, Task
+from chargehand.facts.plan import Plan, Task, item_of
 from chargehand.presentation.display_text import clean, one_line
 from chargehand.recordings.recording_file import is_recording
 from chargehand.supervisor import Supervisor
@@ -43,7 +43,11 @@ from chargehand.supervisor_factory import journal_place, with_journal_of_crew
     help="Start from this event and keep what was done by then. Default: the last event of the run.",
 )
 @click.option(
-    "--task", "redo", multiple=True, metavar="ID", help="Run this task again. Can be repeated."
+    "--task",
+    "redo",
+    multiple=True,
+    metavar="ID",
+    help="Run this task, or item of a task, again. Can be repeated.",
 )
 @click.option("--prompt", metavar="TEXT", help="New description for the task given with --task.")
 @click.option("--worker", metavar="NAME", help="New worker for the task given with --task.")
@@ -139,6 +143,8 @@ async def _tasks(
         raise click.UsageError("--prompt and --worker change one task; name it with --task ID")
     if plan is not None:
         raise click.UsageError("change the task in the plan itself, or leave --plan out")
+    if item_of(redo[0]) is not None:
+        raise click.UsageError("--prompt and --worker change a whole task, not one of its items")
     known = (await boss.fork_plan(run, at=options["at"], redo=redo)).plan.tasks
     (task,) = (each for each in known if each.id == redo[0])
     return {"tasks": [_changed(task, prompt, worker)], "redo": redo}

@@ -9,6 +9,7 @@ import click
 
 from chargehand.cli.output import say
 from chargehand.errors import PlanRefused, UsageError
+from chargehand.facts import argument_checks as checks
 from chargehand.facts.argument_checks import LONGEST_REQUEST
 from chargehand.facts.plan import Plan
 from chargehand.presentation.display_text import clean, outline
@@ -31,7 +32,7 @@ def given_request(typed: str | None) -> str:
             f"the request is longer than {LONGEST_REQUEST:,} characters; put the material into a "
             'file, and ask about it: chargehand run --files FILE "…"'
         )
-    return clean(text).strip()
+    return clean(checks.text(text, "the request", most=LONGEST_REQUEST)).strip()
 
 
 def refuse_other_crew(asked: str | Plan, boss: Supervisor, choice: Choice) -> None:

@@ -9,7 +9,7 @@ from chargehand.cli.find_run import FoundRun, standing_of, with_run
 from chargehand.cli.options import journal_option, resume_words, stated
 from chargehand.cli.output import say
 from chargehand.cli.run_details import question_meant
-from chargehand.errors import UnknownQuestion, UsageError
+from chargehand.errors import UnknownQuestion, UnknownRun, UsageError
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import Question, QuestionId
 from chargehand.journal.base import Head
@@ -64,7 +64,15 @@ def answer(question: str, text: str, journal: str, server: str) -> None:
         standing, servers = await standing_of(boss, head), await servers_of(boss.journal)
         return f"{asked.id} is answered; {_goes_on(asked.id, standing, servers, journal)}"
 
-    say(asyncio.run(with_run(typed, journal, give)))
+    try:
+        say(asyncio.run(with_run(typed, journal, give)))
+    except UnknownRun as error:
+        if rest:
+            raise
+        raise UsageError(
+            f"{typed!r} is no run of this journal, and no id of a question, which is RUN:TASK:NAME; "
+            f"open questions are listed by: {journal_place(journal).command('status')}"
+        ) from error
 
 
 def _mistyped(typed: str, asked: Sequence[Question], journal: str) -> UsageError:

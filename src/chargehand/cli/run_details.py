@@ -11,7 +11,7 @@ from chargehand.cli.find_run import FoundRun
 from chargehand.cli.options import again, resume_words, with_resume_words
 from chargehand.cli.suggested_commands import with_journal
 from chargehand.decisions.group_conversation import SpokenTurn
-from chargehand.decisions.rule_answer import IN_PART
+from chargehand.decisions.rule_answer import IN_PART, item_in_words
 from chargehand.decisions.schedule import RunState
 from chargehand.decisions.task_and_state_words import counted, state_words
 from chargehand.decisions.task_graph import TaskState
@@ -22,6 +22,7 @@ from chargehand.facts.durations import shown_length
 from chargehand.facts.events import Approach, RunStatus
 from chargehand.facts.outcome import NO_USAGE, Question, Usage
 from chargehand.facts.plan import item_of
+from chargehand.facts.value import Value
 from chargehand.patterns.groups.messages import told_in
 from chargehand.presentation.display_text import (
     answer_words,
@@ -34,6 +35,7 @@ from chargehand.presentation.display_text import (
 from chargehand.presentation.live_frame import MARK_IN_PART, MARKS, Line, StyledText
 from chargehand.presentation.progress_lines import (
     ANSWERED,
+    failed_items_words,
     gain_of,
     gain_words,
     item_counts,
@@ -138,6 +140,7 @@ def _task_lines(
         yield _line(f"      missing: {one_line(gap, 300)}")
     if len(task.gaps) > MOST_GAPS:
         yield _line("      …; the answer lists all that is missing")
+    yield from map(_line, _unneeded_items(task))
     if counts := item_counts(task, standing.result):
         yield _line(f"      {counts}")
     is_waiting = task.waits_for is not None and task.waits_for.question not in standing.answered
@@ -148,6 +151,19 @@ def _task_lines(
     policy = standing.result.policy_of(id_)
     if policy is not None and task.state is not TaskState.DONE:
         yield _line(f"      {one_line(policy.words(), 400)}")
+
+
+def _unneeded_items(task: TaskResult) -> Iterator[str]:
+    """The failed items of a task that is done without them (`at_least`): no gaps name them."""
+    failed = task.failed_items if task.state is TaskState.DONE and not task.gaps else []
+    if not failed:
+        return
+    yield f"      {failed_items_words(len(failed), len(task.items))}:"
+    for each in failed[:MOST_GAPS]:
+        item = item_in_words(each.index, Value.of(each.item))
+        yield f"        {one_line(f'{item}: {each.error}', 300)}"
+    if len(failed) > MOST_GAPS:
+        yield f"        and {len(failed) - MOST_GAPS:,} more"
 
 
 def _mark(task: TaskResult) -> tuple[str, str]:

@@ -138,7 +138,7 @@ class Breaker:
 def counts_against_worker(event: AttemptFinished) -> str:
     """The failure, in words, if it counts against the worker; empty if it does not."""
     outcome = event.outcome
-    if type(outcome) is not Failed or not outcome.kind.backs_off:
+    if type(outcome) is not Failed or not outcome.kind.backs_off or event.reused:
         return ""
     return "" if outcome.error in _NOT_ITS_FAULT else str(outcome)
 

@@ -27,7 +27,7 @@ from chargehand.facts.events import (
     tasks_added_by,
 )
 from chargehand.facts.limits import Limits, has_caps
-from chargehand.facts.outcome import Done, failed_by
+from chargehand.facts.outcome import Done, Failed, failed_by
 from chargehand.facts.retry_policy import RetryPolicy
 from chargehand.facts.scheduler_commands import Command, Record, SetTimer
 
@@ -85,8 +85,8 @@ class LiveRun:
         self.timers = timers or Timers()
         #: results of an earlier run, by a key computed from everything that they depend on
         self.reusable: dict[str, Done] = {}
-        #: in a fork: results of the run that it starts from, by task
-        self.kept: dict[str, Done] = {}
+        #: in a fork: results, and failures of items, of the run that it starts from, by task
+        self.kept: dict[str, Done | Failed] = {}
         #: versions of the workers that have changed since the run began
         self.versions: dict[str, str] = {}
         #: digest and members of the roster, if it has changed and a person accepted the change

@@ -100,10 +100,10 @@ def question_about(
     run: str, node: TaskNode, terms: OnFailure | None, item: Value | None = None
 ) -> Question:
     """The question to a person about a failed task; `item` is the item that the task is for, if any."""
-    told = f"Task {node.task.id} failed ({node.last_failure}): {node.task.description}"
+    told = _ended(f"Task {node.task.id} failed ({node.last_failure}): {node.task.description}")
     taint = () if node.last_failure is None else node.last_failure.taint
     if item is not None and (what := item_text(item)):
-        told, taint = f"{told}\nIts item: {what}", (*taint, *item.taint)
+        told, taint = f"{told}\nIts item: {what}.", (*taint, *item.taint)
     is_timed = terms is not None and terms.patience is not None
     return Question(
         id=str(QuestionId(run, node.task.id, f"failed-{node.attempt}")),
@@ -114,6 +114,11 @@ def question_about(
         patience=None if terms is None else terms.patience,
         taint=tuple(dict.fromkeys(taint)),
     )
+
+
+def _ended(sentence: str) -> str:
+    """The sentence with a full stop, which tells it from the next one where both are on one line."""
+    return sentence if sentence[-1:] in ".!?…:" else f"{sentence}."
 
 
 def _judge_by(

@@ -170,7 +170,7 @@ def _why_open(node: TaskNode, state: TaskState, nodes: Mapping[str, TaskNode]) -
     """Why a task is not done yet that still may be; `state` is the one that is shown."""
     match state:
         case TaskState.ASKING:
-            asked = "one of its items" if node.question is None else repr(node.question.text)
+            asked = "one of its items" if node.question is None else repr(cut(node.question.text))
             return f"a person has not answered {asked} yet"
         case TaskState.RETRYING if node.waits_for:
             return f"it waits for its provider: {node.waits_for}"

@@ -23,7 +23,7 @@ from chargehand.facts.events import (
     StepStarted,
     TaskAdded,
 )
-from chargehand.facts.outcome import Done
+from chargehand.facts.outcome import NO_USAGE, Done, Failed
 from chargehand.facts.plan import Plan, Task, item_id, item_of
 
 #: fields of a task that its result does not depend on
@@ -40,12 +40,12 @@ class ForkChanges(Struct, frozen=True, kw_only=True):
     plan: Plan | None = None
     #: tasks in place of those with the same ids, or new ones
     tasks: Sequence[Task] = ()
-    #: tasks that are done again as they are
+    #: tasks that are done again as they are, and items of `for_each`, as `count[2]`
     redo: Collection[str] = ()
     #: what the answer should look like
     instruction: str | None = None
-    #: workers that have changed
-    workers: Collection[str] = ()
+    #: by worker that has changed: how
+    workers: Mapping[str, str] = {}
 
 
 class ForkPlan(Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
         raise UsageError(f"run {run} does not begin with a request, and cannot be forked")
     plan = _changed_plan(run, past, changes)
     written = _as_written(events[:seq])
-    workers = changes.workers if at is None else ()
+    workers = changes.workers if at is None else {}
     redone: dict[str, str] = {}
     keeps: list[str] = []
     continues: list[str] = []
@@ -95,9 +95,8 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
         if why:
             redone[task.id] = why
         elif node is not None and node.state is TaskState.DONE and task.id in past.results.outputs:
-            failed = _failed_items(past, task.id)
-            if failed:
-                redone[task.id] = f"{failed} of its items failed"
+            if why := _why_items(past, task, changes.redo):
+                redone[task.id] = why
                 in_part.add(task.id)
             else:
                 keeps.append(task.id)
@@ -107,10 +106,10 @@ def fork_plan(run: str, events: Sequence[Event], at: int | None, changes: ForkCh
             if task.id in past.results.steps and task.id not in past.results.nested:
                 continues.append(task.id)  # a nested run has its own id, so it starts again
     kept, going = set(keeps), set(continues)
-    for id_ in past.results.outputs:
-        if (item := item_of(id_)) is not None and item[0] in kept | set(redone):
-            is_unchanged = item[0] in kept | in_part
-            keeps += [id_] if is_unchanged and not isinstance(_over(plan, item[0]), dict) else []
+    for id_ in [*past.results.outputs, *_failed_items(past, kept)]:
+        item = item_of(id_)
+        if item is not None and item[0] in kept | in_part and id_ not in changes.redo:
+            keeps += [id_] if not isinstance(_over(plan, item[0]), dict) else []
     return ForkPlan(
         requested=requested,
         seq=seq,
@@ -138,12 +137,14 @@ def takeover(requested: RunRequested, events: Iterable[Event]) -> Takeover:
     past = LiveRun(requested.reuses)
     past.replay(events)
     outputs, steps, nodes = past.results.outputs, past.results.steps, past.schedule.nodes
+    results: dict[str, Done | Failed] = {}
+    for task in requested.keeps:
+        if task in outputs:
+            results[task] = Done(outputs[task], gaps=nodes[task].gaps)
+        elif task in nodes and (cause := nodes[task].cause) is not None:
+            results[task] = replace(cause, usage=NO_USAGE)
     return Takeover(
-        results={
-            task: Done(outputs[task], gaps=nodes[task].gaps)
-            for task in requested.keeps
-            if task in outputs
-        },
+        results=results,
         steps={task: steps[task] for task in requested.continues if task in steps},
     )
 
@@ -169,17 +170,31 @@ def _changed_plan(run: str, past: LiveRun, changes: ForkChanges) -> Plan:
             f"run {run} has no plan at that event; fork it at a later one, or give a plan"
         )
     known_ids = {task.id for task in plan.tasks}
-    lost = [id_ for id_ in changes.redo if id_ not in known_ids]
+    items = {id_ for id_ in past.schedule.nodes if (i := item_of(id_)) and i[0] in known_ids}
+    lost = [id_ for id_ in changes.redo if id_ not in known_ids | items]
     if lost:
         raise PlanRefused([Fault("unknown_task", id_, "there is no such task") for id_ in lost])
     return plan
 
 
-def _failed_items(past: LiveRun, task: str) -> int:
-    """How many items of a task with `for_each` are not done."""
-    nodes, count = past.schedule.nodes, past.schedule.mapped.get(task, 0)
-    items = (nodes[item_id(task, index)] for index in range(count))
-    return sum(item.state is not TaskState.DONE for item in items)
+def _failed_items(past: LiveRun, tasks: Iterable[str]) -> list[str]:
+    """The items of these tasks with `for_each` that are not done."""
+    nodes, counts = past.schedule.nodes, past.schedule.mapped
+    items = (item_id(task, index) for task in tasks for index in range(counts.get(task, 0)))
+    return [id_ for id_ in items if nodes[id_].state is not TaskState.DONE]
+
+
+def _why_items(past: LiveRun, task: Task, redo: Collection[str]) -> str:
+    """Why items of a done task with `for_each` run again; empty if none does."""
+    nodes, count = past.schedule.nodes, past.schedule.mapped.get(task.id, 0)
+    asked = [id_ for id_ in redo if (item := item_of(id_)) and item[0] == task.id]
+    if asked:
+        return f"you asked for {len(asked)} of its items"
+    failed = _failed_items(past, [task.id])
+    is_enough = task.at_least is not None and count - len(failed) >= task.at_least
+    if is_enough and not nodes[task.id].gaps and all(nodes[id_].cause for id_ in failed):
+        return ""
+    return f"{len(failed)} of its items failed" if failed else ""
 
 
 def _planned(nodes: Mapping[str, TaskNode]) -> list[TaskNode]:
@@ -215,7 +230,7 @@ def _why_changed(
     node: TaskNode | None,
     written: Mapping[str, Task],
     changes: ForkChanges,
-    workers: Collection[str],
+    workers: Mapping[str, str],
 ) -> str:
     """Why the recorded result of a task is no longer valid for this task; empty if it is."""
     if node is None:
@@ -228,7 +243,7 @@ def _why_changed(
     if task.id in changes.redo:
         return "you asked for it"
     who = node.worker or task.worker
-    return f"{who} is not as it was" if who in workers else ""
+    return f"{who}: {workers[who]}" if who in workers else ""
 
 
 def _why_needs(task: Task, redone: Mapping[str, str]) -> str:

@@ -321,8 +321,8 @@ class Takeover(Struct, frozen=True):
 
     #: results, by a key computed from everything that they depend on
     by_key: dict[str, Done] = {}
-    #: results, by task
-    results: dict[str, Done] = {}
+    #: results, and failures of items that were not required, by task
+    results: dict[str, Done | Failed] = {}
     #: finished steps, by task
     steps: dict[str, StepLog] = {}
 

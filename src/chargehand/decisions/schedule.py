@@ -250,7 +250,22 @@ def too_few(task: Task, items: Sequence[TaskNode], done: int) -> Failed:
     )
 
 
+def lost_too_often(losses: int, most: int, event: AttemptLost | AttemptPreempted) -> Failed:
+    """The cause of a task that fails because it may be killing its workers. It quotes how the last one ended."""
+    reason, taint = (event.reason, event.taint) if isinstance(event, AttemptLost) else ("", ())
+    last = f" (the last time: {' '.join(reason.split())[:LONGEST_REASON]})" if reason else ""
+    return Failed(
+        kind=ErrorClass.RESOURCE,
+        message=f"its worker was lost {losses} times without getting on{last}; it may be killing them; "
+        f"Limits(losses={most}) sets how often it may be lost",
+        taint=taint,
+    )
+
+
 USUAL_RETRY = RetryPolicy()
+
+#: characters of a reason that is quoted
+LONGEST_REASON = 300
 
 #: beginning of the reason when a timer reports an attempt lost
 SILENT = "it did not stop within"
@@ -1477,6 +1492,8 @@ class Schedule:
                 taint=outcome.taint,
             )
         assert isinstance(outcome, Failed)
+        if event.reused:  # the run that recorded it has already decided about it
+            return self._conclude(node, GiveUp(outcome), event.at)
         return self._judge(node, outcome, event.at)
 
     def _lose(self, event: AttemptLost | AttemptPreempted) -> list[Command]:
@@ -1492,8 +1509,7 @@ class Schedule:
         if self._is_told_to_stop(event.task):
             return [*beside, *self._stopped(node, event.at)]
         if node.losses > self.limits.losses:
-            why = f"its worker was lost {node.losses} times without getting on; it may be killing them"
-            node.last_failure = Failed(kind=ErrorClass.RESOURCE, message=why)
+            node.last_failure = lost_too_often(node.losses, self.limits.losses, event)
             if event.task in self.mapped:
                 return [*beside, *self._fail(node, node.last_failure, event.at)]
             terms = self.policy_of(event.task)

@@ -279,7 +279,7 @@ def _clock(at: datetime | None) -> str:
 
 
 def _cut(text: str) -> str:
-    line = " ".join(text.split())
+    line = " ".join(text.split()).removesuffix(".")  # a comma follows
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 

@@ -19,6 +19,8 @@ from chargehand.errors import UsageError
 
 #: keys and numbers that lead from the whole file to one value
 Location: TypeAlias = tuple[int | str, ...]
+#: what msgspec says of a text that is no length of time
+_NO_DURATION = "Invalid ISO8601 duration"
 _EXPECTED = re.compile(r"^Expected (.*), got (.*)$", re.DOTALL)
 #: faults that are told
 MOST = 50
@@ -201,6 +203,8 @@ def _misfit(value: Any, form: Any) -> str:
         msgspec.convert(value, form)
     except msgspec.ValidationError as error:
         words = str(error).partition(" - at `")[0]
+        if words == _NO_DURATION:
+            return f'must be seconds, or a duration such as "PT90S", not {_cut(value)}'
         wrong = _EXPECTED.match(words)
         if wrong is None:
             return words

@@ -18,6 +18,7 @@ from chargehand.errors import (
     NotAwaited,
     NotJSON,
     ToolError,
+    UnknownQuestion,
     UsageError,
     WorkerError,
     is_thread_shortage,
@@ -125,6 +126,14 @@ class QuestionId(NamedTuple):
         run, _, rest = written.partition(":")
         task, _, name = rest.rpartition(":")
         return cls(run, task, name)
+
+    @classmethod
+    def checked(cls, written: str) -> Self:
+        """The parts of this id. Raises `UnknownQuestion` if one is missing."""
+        parts = cls.read(written)
+        if not all(parts):
+            raise UnknownQuestion(written)
+        return parts
 
     def __str__(self) -> str:
         return ":".join(self)

@@ -317,7 +317,10 @@ class ProgressLines:
             case Done(gaps=gaps):
                 self._done += 1
                 progress = f" ({self._done} of {len(self._tasks)})" if name in self._tasks else ""
-                return [f"{name} {in_part_words(gaps) or 'done'} in {length}{progress}"]
+                count = self._items.get(event.task, ItemCount())
+                lost = f"; {failed_items_words(count.failed, count.total)}" if count.failed else ""
+                words = in_part_words(gaps) or "done"
+                return [f"{name} {words} in {length}{progress}{'' if gaps else lost}"]
             case Failed() as failed:
                 first = f"{name} failed after {length}: {one_line(str(failed), 200)}"
                 return [first, *self._stack_lines(failed)]
@@ -325,6 +328,12 @@ class ProgressLines:
                 return [f"{asker_name(event.task)} asks: {one_line(question.text, 200)}"]
             case Cancelled():
                 return [f"{name} was stopped after {length}"]
+
+
+def failed_items_words(failed: int, total: int) -> str:
+    """How many items of a task that is done have failed."""
+    of = f" of {counted(total, 'item')}" if total else ""
+    return f"{failed:,}{of} failed"
 
 
 def in_part_words(gaps: Sequence[str]) -> str:

@@ -137,15 +137,20 @@ def differences(
     told = [f"{name} is gone" for name in before if name not in now]
     told += [f"{name} is new" for name in now if name not in before]
     for name in before.keys() & now.keys():
-        was, is_ = before[name], now[name]
-        parts = [part for part in {**was, **is_} if was.get(part) != is_.get(part)]
-        causes = [part for part in ("description", "tools") if part in parts]
-        if causes and "instructions" in parts:
-            # The prompt holds all three, and it is the prompt whose digest is stored as "instructions".
-            parts.remove("instructions")
-            parts[parts.index(causes[-1])] += " (and with it another prompt)"
-        told += [f"{name}: another {', '.join(parts)}"] if parts else []
+        if changed := _change(before[name], now[name]):
+            told.append(f"{name}: {changed}")
     return sorted(told)
+
+
+def _change(was: Mapping[str, str], is_: Mapping[str, str]) -> str:
+    """What is different about a worker, in words; empty if nothing is."""
+    parts = [part for part in {**was, **is_} if was.get(part) != is_.get(part)]
+    causes = [part for part in ("description", "tools") if part in parts]
+    if causes and "instructions" in parts:
+        # The prompt holds all three, and it is the prompt whose digest is stored as "instructions".
+        parts.remove("instructions")
+        parts[parts.index(causes[-1])] += " (and with it another prompt)"
+    return f"another {', '.join(parts)}" if parts else ""
 
 
 def versions(
@@ -167,10 +172,10 @@ def versions(
 
 def changed_workers(
     before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
-) -> set[str]:
-    """Workers whose results may be others now: for their prompts, tools, model or crew."""
+) -> dict[str, str]:
+    """What has changed, by worker whose results may be others now: for their prompts, tools, model or crew."""
     return {
-        name
+        name: _change(before[name], now[name])
         for name in before.keys() & now.keys()
         if any(before[name].get(part) != now[name].get(part) for part in (*_STEPS, "crew"))
     }

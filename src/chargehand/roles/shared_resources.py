@@ -128,7 +128,7 @@ class Resources:
         if choice is None:
             raise UsageError(
                 f"{whose} has no model; give it one (model='openai:gpt-5-mini', 'ollama:qwen3', "
-                "'offline', …) or give one to the supervisor for all"
+                "'offline', …) or give one to the supervisor for all (on the command line, with --model)"
             )
         opened = tuple(self._open(each) for each in _chain(choice, whose))
         if any(model.abilities.is_real for model in opened):

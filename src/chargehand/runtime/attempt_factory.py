@@ -370,9 +370,9 @@ def _shaped(done: Done, schema: dict[str, Any]) -> Done | Failed:
     )
 
 
-def _handing_over(done: Done) -> "Callable[[Job], Awaitable[Ending]]":
+def _handing_over(recorded: Done | Failed) -> "Callable[[Job], Awaitable[Ending]]":
     async def work(_: Job) -> Ending:
-        return done
+        return recorded
 
     return work
 

@@ -29,6 +29,7 @@ from chargehand.facts.events import (
     BudgetChanged,
     CancelRequested,
     Event,
+    PersonAsked,
     PlanAdopted,
     PlanAmended,
     QuestionAnswered,
@@ -38,6 +39,7 @@ from chargehand.facts.events import (
     RunUnpaused,
     WorkStopped,
 )
+from chargehand.facts.failure_policy import ABOUT_BUDGET
 from chargehand.facts.outcome import QuestionId, failed_by
 from chargehand.facts.plan import Plan
 from chargehand.journal.base import Head, Journal, Mail, Mailbox, submission_key
@@ -49,6 +51,8 @@ log = logging.getLogger("chargehand")
 RETRY = 1.0
 #: submitted runs that are begun with one write
 AT_ONCE = 50
+#: why a question about a budget is closed that nobody has answered
+CHANGED = "the budget of its run was changed, which closed it"
 
 
 class CancelMail(msgspec.Struct):
@@ -193,13 +197,19 @@ async def why_closed(journal: Journal, question: str) -> UnknownQuestion:
     """The error that says why a question is not open: answered by whom, ended, or no such id."""
     # The letters come first: one that is taken in meanwhile is then found among the events.
     letters = await journal.mail.unread()
+    is_asked, why = False, ""
     async for entry in journal.read(QuestionId.read(question).run):
         event = entry.event
         if isinstance(event, QuestionAnswered) and event.question == question:
             return QuestionTaken(question, event.by, event.text)
+        if isinstance(event, PersonAsked) and event.question.about == ABOUT_BUDGET:
+            is_asked |= event.question.id == question
+            why = f"{CHANGED}; {event.question.id} was asked instead" if why else ""
+        elif isinstance(event, BudgetChanged) and is_asked:
+            why = why or CHANGED
     known = answers_in(letters).get(question)
     return (
-        UnknownQuestion(question)
+        UnknownQuestion(question, why)
         if known is None
         else QuestionTaken(question, known.by, known.text)
     )

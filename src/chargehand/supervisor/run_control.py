@@ -510,7 +510,7 @@ class RunControl:
     async def answer(self, question_id: str, text: str, *, by: str = "") -> None:
         text = checks.text(text, "the answer")
         question_id = checks.text(question_id, "question")
-        run_id, task, _ = QuestionId.read(question_id)
+        run_id, task, _ = QuestionId.checked(question_id)
         result = await self.look(run_id)
         question = next((each for each in result.questions if each.id == question_id), None)
         if question is None:

@@ -585,7 +585,7 @@ class Supervisor:
         Raises `UsageError` for an approval or another question that is for people, and if
         there is no model or the model cannot answer.
         """
-        run_id, task_id, _ = QuestionId.read(question_id)
+        run_id, task_id, _ = QuestionId.checked(question_id)
         result = await self.look(run_id)
         question = next((each for each in result.questions if each.id == question_id), None)
         if question is None:

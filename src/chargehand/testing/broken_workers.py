@@ -160,6 +160,7 @@ class _BrokenWorker:
         around: Callable[[Work, Brief], Any],
         in_thread: Callable[[Work, Brief], Any] | None,
     ) -> None:
+        self._worker = worker  # first, for the repr of one that is refused
         if not hasattr(worker, "work") or not hasattr(worker, "place"):
             raise UsageError(
                 f"{shown(worker)} is not a worker; give a ch.Worker, a supervisor or a function under @ch.worker"
@@ -169,7 +170,6 @@ class _BrokenWorker:
                 f"worker {worker.name!r} runs in a process of its own, which this cannot reach; "
                 "test it without process=True"
             )
-        self._worker = worker
         self._around = around
         self._in_thread = in_thread
         self.name = worker.name
@@ -183,6 +183,8 @@ class _BrokenWorker:
             self.where = Where.LOOP
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_worker":  # a copy asks before it has one
+            raise AttributeError(name)
         return getattr(self._worker, name)
 
     def __repr__(self) -> str:

@@ -47,11 +47,17 @@ class TurnAssignment(Struct, frozen=True):
 class Act(Struct, frozen=True, kw_only=True):
     """The decision of a manager: who speaks next, the message, and who gets the reply; or the answer."""
 
+    #: who speaks next, all of them in parallel, and what each is asked
     assignments: tuple[TurnAssignment, ...] = ()
+    #: who asks them
     sender: str = USER
+    #: who gets the replies
     reply_to: str = EVERYONE
+    #: text that is removed from the output, such as a termination token
     token: str = ""
+    #: the answer of the group, which ends the conversation; None: the members speak next
     answer: str | None = None
+    #: why the manager decided so
     why: str = ""
 
 
@@ -73,7 +79,7 @@ class Manager(Protocol):
         """Whether the manager needs a model."""
 
     async def choose(self, talk: Talk, think: Callable[[], ModelCaller]) -> Act | None:
-        """The next turns or the answer; None: the conversation is over. Called after each round."""
+        """The next turns or the answer; None: the conversation is over. Called after each round, until it is over."""
 
     def ending(self, talk: Talk) -> str:
         """Why the conversation ended, as text."""
@@ -215,8 +221,6 @@ class SupervisorManager:
         return f"<SupervisorManager {self.name!r}>"
 
     async def choose(self, talk: Talk, think: Callable[[], ModelCaller]) -> Act | None:
-        if talk.is_closed:
-            return None
         caller = think()
         decision = ManagerDecision(self.name, talk, self.rules)
         said: list[Turn] = [*self._turns(caller, talk)]

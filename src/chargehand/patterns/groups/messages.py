@@ -133,6 +133,7 @@ class Talk(Struct, frozen=True, kw_only=True):
 
     @property
     def is_closed(self) -> bool:
+        """Whether the manager has given its answer, which ends the conversation."""
         return self.closing is not None
 
     @property

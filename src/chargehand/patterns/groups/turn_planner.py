@@ -81,6 +81,8 @@ class TurnPlanner(Struct, frozen=True):
         if seat.live_run.schedule.version > talk.version or brief.task.args.get("because") == STEER:
             # Decided just before a crash; or a steering note, which the next turn will contain.
             return NOTHING_DONE
+        if talk.is_closed:  # the manager has given its answer
+            return NOTHING_DONE
         board = brief.board
         if not isinstance(board, BriefBoard):
             raise InternalError("a group is planned where there is no board")
@@ -133,7 +135,7 @@ class TurnPlanner(Struct, frozen=True):
     async def _count(self, board: BriefBoard, brief: Brief, talk: Talk) -> None:
         """Count the turns of the group, and start a background run after every `every` turns."""
         fresh = sum(each.turn.round == talk.rounds for each in talk.spoken)
-        if not fresh or talk.is_closed:
+        if not fresh:
             return
         own = board.named(self.circle.blocks.home, LEADER)
         counted = await own.update(TURNS, lambda old: (old or 0) + fresh)

@@ -7,9 +7,10 @@ from fastapi import APIRouter, Request
 from msgspec import Struct
 from starlette.responses import Response
 
-from chargehand.decisions.system_tasks import is_planned, is_system_task
+from chargehand.decisions.system_tasks import is_system_task
 from chargehand.decisions.task_graph import TaskState
 from chargehand.errors import RunEnded, UsageError
+from chargehand.facts.plan import item_of
 from chargehand.server.http.api_context import ApiContext, Caller
 from chargehand.server.http.error_bodies import json_response
 from chargehand.server.http.openapi_schemas import body_of, returns, takes
@@ -173,9 +174,10 @@ def _refuse_ended(record: RunRecord) -> None:
 
 
 def failed_tasks(record: RunRecord) -> list[str]:
-    """The failed tasks that a fork must run again. Raises `UsageError` if no task has failed.
+    """The failed tasks and items that a fork must run again. Raises `UsageError` if none has failed.
 
-    Tasks with `for_each` are left out: a fork runs their failed items again anyway, and keeps the others.
+    Tasks with `for_each` are left out, so that a fork keeps their other items. It runs the failed items of a failed
+    task again anyway; those of a task that is done are named.
     """
     schedule = record.live_run.schedule
     failed = [
@@ -185,7 +187,12 @@ def failed_tasks(record: RunRecord) -> list[str]:
     ]
     if not failed:
         raise UsageError(f"no task of run {record.run} has failed; name the tasks to do again")
-    return [id_ for id_ in failed if is_planned(id_) and id_ not in schedule.mapped]
+    items = {id_: schedule.nodes[item[0]] for id_ in failed if (item := item_of(id_)) is not None}
+    return [
+        id_
+        for id_ in failed
+        if (items[id_].state is TaskState.DONE if id_ in items else id_ not in schedule.mapped)
+    ]
 
 
 def _short(text: str) -> str:

@@ -198,7 +198,7 @@ class McpTools:
         text: Annotated[str, Field(description="One of its choices, or any text if it has none.")],
     ) -> StatusReply:
         """Answer a question that a run asks, on behalf of the person who was asked."""
-        run = QuestionId.read(question).run
+        run = QuestionId.checked(question).run
         asked = (await self._boss.look(run)).questions
         found = next((each for each in asked if each.id == question), None)
         if found is None:
