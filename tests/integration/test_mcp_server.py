@@ -666,6 +666,25 @@ async def test_an_argument_that_a_tool_does_not_take_is_refused(
         assert told(await client.call_tool("runs", {}))["runs"] == []
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("run", {"plan": "x"}, "run: plan='x' should be a valid dictionary"),
+        ("run", {"request": "Do it", "money": -1}, "run: money=-1 should be greater than"),
+        ("runs", {"most": 0}, "runs: most=0 should be greater than"),
+        ("runs", {"most": 1000}, "runs: most=1000 should be less than"),
+        ("status", {}, "status: run is missing"),
+    ],
+)
+async def test_an_argument_that_cannot_be_is_refused_in_our_words(
+    tool: str, arguments: dict[str, Any], words: str
+) -> None:
+    async with connected(ch.Supervisor(CREW_HERE)) as client:
+        said = refusal(await client.call_tool(tool, arguments))
+    assert said.startswith(words)
+    assert "pydantic" not in said
+
+
 async def test_a_run_that_a_client_left_is_resumed_by_the_next_one(alone: Path) -> None:
     async with Client(over_stdio(alone)) as client:
         asked = {"plan": plan(night="sleeper")}

@@ -94,6 +94,14 @@ def test_a_file_that_cannot_be_used_is_refused_by_name(
     assert words in str(refused.value)
 
 
+def test_all_faults_of_a_file_are_told_together(tmp_path: Path) -> None:
+    path = tmp_path / "replies.toml"
+    path.write_text(HEAD + "reply = [{ }, { say = 'a' }, { turns = [{ }] }, { when = ['a'] }]")
+    with pytest.raises(ch.UsageError, match="has 3 faults") as refused:
+        WrittenModel(path)
+    assert [n for n in range(1, 5) if f"reply {n} needs" in str(refused.value)] == [1, 3, 4]
+
+
 def test_a_written_model_needs_its_file() -> None:
     with pytest.raises(ch.UsageError, match="written:PATH"):
         open_model("")

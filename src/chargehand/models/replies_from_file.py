@@ -162,11 +162,12 @@ def _read(path: Path) -> WrittenReplies:
         raise faults_in(f"{path} is not a file of replies; it", faults) from None
     except RecursionError:
         raise UsageError(f"{path} is nested too deep to be read; take brackets out of it") from None
-    for number, each in enumerate(replies.reply, 1):
-        if bool(each.say) is bool(each.turns) or any(
-            bool(t.say) is bool(t.call) for t in each.turns
-        ):
-            raise UsageError(
-                f"{path}: reply {number} needs either `say` or `turns`, and each turn either `say` or `call`"
-            )
+    faults = [
+        f"reply {number} needs either `say` or `turns`, and each turn either `say` or `call`"
+        for number, each in enumerate(replies.reply, 1)
+        if bool(each.say) is bool(each.turns)
+        or any(bool(turn.say) is bool(turn.call) for turn in each.turns)
+    ]
+    if faults:
+        raise faults_in(str(path), faults)
     return replies

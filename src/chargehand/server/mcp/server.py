@@ -21,12 +21,13 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, InputRequiredResult, Tool, ToolAnnotations
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chargehand.errors import UsageError
-from chargehand.facts.argument_checks import refuse_unknown
+from chargehand.facts.argument_checks import refuse_unknown, shown
 from chargehand.interrupt_signals import usual_in_copies
 from chargehand.server.listening_socket import address_of, is_loopback, listening, refuse_body
 from chargehand.server.mcp.stdio_messages import quiet_at_end, stdio_messages
@@ -85,7 +86,23 @@ class _Server(MCPServer[None]):
                     refuse_unknown(arguments, tool.input_schema["properties"], name)
                 except UsageError as error:
                     raise ToolError(str(error)) from None
-        return await super().call_tool(name, arguments, context)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(cause := error.__cause__, ValidationError):
+                raise ToolError(_argument_faults(name, cause)) from None
+            raise
+
+
+def _argument_faults(tool: str, error: ValidationError) -> str:
+    """What is wrong with the arguments of a call, without the address of Pydantic's pages."""
+    told = [
+        f"{'.'.join(map(str, each['loc']))} is missing"
+        if each["type"] == "missing"
+        else f"{'.'.join(map(str, each['loc']))}={shown(each['input'])} {each['msg'].removeprefix('Input ')}"
+        for each in error.errors(include_url=False)
+    ]
+    return f"{tool}: {'; '.join(told)}"
 
 
 async def _serve_streams(server: MCPServer[None]) -> None:
@@ -139,7 +156,7 @@ async def serve_http(
         async with boss, McpTools(boss, approvals=approvals) as calls:
             app = _app(server_for(calls), host, token)
             config = uvicorn.Config(
-                app, log_config=None, access_log=False, timeout_graceful_shutdown=1
+                app, log_config=None, access_log=False, timeout_graceful_shutdown=1, ws="none"
             )
             web = uvicorn.Server(config)
             with _heeding_signals(lambda _: setattr(web, "should_exit", True)):
