@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ from chargehand.facts.events import Event, ProgressNoted
 from chargehand.journal.base import Tail
 from chargehand.journal.postgres import PostgresJournal
 from chargehand.journal.postgres_address import place_of, refuse_bad_port
+from chargehand.journal.prune import Pruner
 from tests.contracts.test_journal import NOON, entries_of, notes, texts_of
 from tests.postgres_server import PostgresServer, programs, running_server
 
@@ -441,6 +443,21 @@ async def test_an_event_that_was_changed_in_the_database_is_found(
         )
         with pytest.raises(JournalDamaged, match=r"event 2 .*changed"):
             await entries_of(journal, "changed")
+
+
+async def test_retention_keeps_a_run_that_was_changed_in_the_database(
+    server: PostgresServer, open_one: Callable[..., PostgresJournal]
+) -> None:
+    plan = ch.Plan(goal="add", tasks=[ch.Task(id="t", description="Add", worker="adder")])
+    async with open_one() as journal:
+        run = (await ch.Supervisor([adder], journal=journal).run(plan)).id
+        server.sql(
+            "DELETE FROM chargehand_entries WHERE (stream, seq) = "
+            f"(SELECT id, seq FROM chargehand_streams WHERE name = '{run}')"
+        )
+        pruner = Pruner(journal, ch.Retention(keep=0))
+        assert [each async for each in pruner.prune(datetime.now(UTC))] == []
+        assert "is damaged" in pruner.damaged[run]
 
 
 async def test_namespaces_do_not_see_each_other(
