@@ -263,14 +263,19 @@ class PostgresServer:
                 )
             case asyncpg.UndefinedObjectError() | asyncpg.CantChangeRuntimeParamError():
                 return JournalUnfit(f"{place} does not know an option of the DSN: {error}")
-            case ConnectionError() if "SSL" in str(error):  # asyncpg has no type of its own for it
-                return JournalUnfit(
-                    f"{place} has no SSL ({error}); turn SSL on there, or leave sslmode= out of the DSN"
-                )
             case _ if self.is_lost(error):
-                return self._busy(f"it does not answer: {str(error) or type(error).__name__}")
+                return self._unreached(error)
             case _:
                 return InternalError(f"the journal {place} met {type(error).__name__}: {error}")
+
+    def _unreached(self, error: BaseException) -> JournalError:
+        if isinstance(error, ConnectionError) and "rejected SSL" in str(
+            error
+        ):  # asyncpg has no type for it
+            return JournalUnfit(
+                f"{self.place} has no SSL ({error}); turn SSL on there, or leave sslmode= out of the DSN"
+            )
+        return self._busy(f"it does not answer: {str(error) or type(error).__name__}")
 
     def _busy(self, fact: str) -> JournalBusy:
         return JournalBusy(
