@@ -119,6 +119,11 @@ class Terminal:
         self._stream.feed(data)
         return bool(data)
 
+    def hang_up(self) -> None:
+        """Close the terminal, as a lost connection does."""
+        os.close(self._ours)
+        self._ours = os.open(os.devnull, os.O_RDONLY)
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()

@@ -1,7 +1,8 @@
-"""Ctrl-C and SIGTERM: counted, and left to the parent by forked copies of this process."""
+"""Ctrl-C, SIGTERM and SIGHUP: counted, and left to the parent by forked copies of this process."""
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def counting_signals(interrupted: Callable[[int], None]) -> Iterator[None]:
-    """Have SIGINT and SIGTERM counted, where nobody else has a say in them.
+    """Have SIGINT, SIGTERM and SIGHUP counted, where nobody else has a say in them: `nohup` ignores SIGHUP.
 
     A handler, not `except KeyboardInterrupt`: an exception could come at any line, also between two
     that belong together.
@@ -54,14 +55,18 @@ def counting_signals(interrupted: Callable[[int], None]) -> Iterator[None]:
         signal.SIGINT: signal.default_int_handler,
         signal.SIGTERM: signal.SIG_DFL,
     }
+    if sys.platform != "win32":
+        usual[signal.SIGHUP] = signal.SIG_DFL
     is_main = threading.current_thread() is threading.main_thread()
     ours = [
         sign for sign, handler in usual.items() if is_main and signal.getsignal(sign) is handler
     ]
     times = 0
 
-    def count(_: int, __: object) -> None:
+    def count(sign: int, _: object) -> None:
         nonlocal times
+        if times and sign not in (signal.SIGINT, signal.SIGTERM):
+            return  # the kernel and the shell both tell of a closed terminal, and nobody has asked again
         times += 1
         interrupted(times)
 

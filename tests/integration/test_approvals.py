@@ -602,3 +602,11 @@ async def test_a_reply_nested_too_deeply_is_sent_back_to_the_model() -> None:
 def test_an_answer_nested_too_deeply_is_refused_by_the_question() -> None:
     question = ch.Question(id="q", text="May it?", choices=("approve",), telling="approve with")
     assert "has no JSON after" in (question.objection(f"approve with: {DEEP}") or "")
+
+
+@pytest.mark.parametrize("text", ["it ran:", "It ran: "])
+def test_a_result_that_is_announced_must_be_there(text: str) -> None:
+    question = ch.Question(id="q", text="Did it?", choices=("it ran",), telling="it ran")
+    fact = "has no JSON after 'it ran'; leave the colon out if there is none"
+    assert question.objection(question.as_spelled(text)) == fact
+    assert question.objection("it ran: null") is None

@@ -693,6 +693,22 @@ async def test_a_default_that_is_no_choice_is_refused(tmp_path: Path) -> None:
     assert "default='blue' is none of the choices" in str(result.tasks["t"].error)
 
 
+@pytest.mark.parametrize(
+    ("text", "choices", "fact"),
+    [
+        (" ", [], "text is empty"),
+        ("Which?", ["red", ""], r"choices=\['red', ''\] has an empty text"),
+    ],
+)
+async def test_an_empty_question_or_choice_is_refused(
+    tmp_path: Path, text: str, choices: list[str], fact: str
+) -> None:
+    async with world_at(tmp_path / "runs.db") as world:
+        result = await world.run(lambda brief: brief.ask(text, choices=choices))
+    assert isinstance(result, ch.RunResult)
+    assert re.search(f"brief.ask: {fact}", str(result.tasks["t"].error))
+
+
 def test_a_question_is_answered_without_an_event_loop(tmp_path: Path) -> None:
     @ch.worker("w", "Asks")
     async def asks(brief: ch.Brief) -> str:

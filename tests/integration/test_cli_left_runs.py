@@ -381,6 +381,14 @@ async def test_a_run_that_was_only_submitted_is_not_interrupted(journal: str) ->
         assert (seen.is_interrupted, seen.leader) == (False, None)
 
 
+async def test_a_note_for_a_run_that_nobody_leads_says_what_its_leader_needs(journal: str) -> None:
+    async with ch.Supervisor([asker], journal=journal, model=ch.ScriptedModel([])) as boss:
+        await boss.post("Ask for a colour")
+    told = await asyncio.to_thread(chargehand, "steer", "last", "Hurry", "--journal", journal)
+    assert told.exit_code == 0
+    assert "as soon as a process leads it, if its crew has a model" in told.stderr
+
+
 @pytest.mark.parametrize("command", [*COMMANDS, "trace last", "answer last red", "watch last"])
 @pytest.mark.parametrize("as_", ["option", "variable"])
 def test_a_journal_that_was_named_and_is_not_there_is_an_error(

@@ -208,6 +208,35 @@ async def test_the_answer_of_a_manager_of_ones_own_ends_the_conversation() -> No
     assert manager.asked == 2
 
 
+@pytest.mark.parametrize(
+    ("chosen", "fact"),
+    [
+        (Act(assignments=(TurnAssignment("eve", "Hi"),)), "'eve' is not a member; there are ada"),
+        (Act(), "the Act assigns nothing"),
+        (Act(assignments=("ada",)), "'ada' assigns nothing"),  # type: ignore[arg-type]  # as one may write it
+        ("ada", "'ada' is not an Act; return an Act, or None"),
+        (ZeroDivisionError("by nought"), "failed: ZeroDivisionError: by nought"),
+    ],
+)
+def test_a_decision_that_cannot_be_carried_out_ends_the_run_and_names_the_manager(
+    chosen: object, fact: str
+) -> None:
+    class Odd(Bouncer):
+        async def choose(self, talk: Talk, think: object) -> Act | None:
+            if isinstance(chosen, Exception):
+                raise chosen
+            return chosen  # type: ignore[return-value]  # as one may write it
+
+    async def talk() -> None:
+        group = Group([speaker("ada")], manager=Odd(), clock=FakeClock())
+        result = await asyncio.wait_for(group.send("Hm?"), 60)
+        assert result.status == "failed"
+        assert "choose of manager 'bouncer'" in result.ended
+        assert fact in result.ended
+
+    run_virtual(talk())
+
+
 # By a model that picks who is next
 
 
@@ -640,6 +669,22 @@ async def test_what_is_done_beside_a_nested_group_is_in_the_journal_above() -> N
     (beside,) = await group.quiet()
     assert looked == [["Which colour?", "Blue."]]
     assert (await boss.look(beside.id)).status == "succeeded"
+
+
+async def test_a_background_worker_that_fails_is_told_of_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def look(brief: ch.Brief) -> None:
+        raise ch.WorkerError("the minutes are gone", kind="denied")
+
+    keeper = ch.FunctionWorker(look, "keeper", "Keeps the minutes")
+    manager = RoundRobinManager()
+    group = Group([speaker("ada", "Blue.")], manager=manager, background=keeper, every=1)
+    assert (await group.send("Colour?")).status == "succeeded"
+    (beside,) = await group.quiet()
+    lines = [line.getMessage() for line in caplog.records if line.name == "chargehand.groups"]
+    words = f"background_task_failed run={beside.id} task=t1 worker=keeper error="
+    assert lines == [words + "'the minutes are gone'"]
 
 
 async def test_turns_are_counted_over_the_life_of_the_group() -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C once stops gently, twice cancels; SIGTERM stops gently."""
+"""Ctrl-C once stops gently, twice cancels; SIGTERM and SIGHUP stop gently."""
 
 import signal
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import chargehand as ch
+from chargehand.interrupt_signals import counting_signals
 
 SCRIPT = """
 import sys, time, asyncio
@@ -48,7 +49,7 @@ def start(folder: Path, seconds: float) -> "subprocess.Popen[str]":
     )
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_c10_one_signal_lets_what_runs_end_and_starts_nothing_new(
     tmp_path: Path, sign: signal.Signals
 ) -> None:
@@ -78,3 +79,25 @@ def test_a_second_signal_cancels(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert out.splitlines()[-1] == "cancelled", err
+
+
+def test_a_closed_terminal_interrupts_once_however_often_it_is_told() -> None:
+    times: list[int] = []
+    with counting_signals(times.append):
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)  # from the shell, too
+        assert times == [1]
+        signal.raise_signal(signal.SIGTERM)
+    assert times == [1, 2]
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+
+
+def test_a_process_started_with_nohup_outlives_its_terminal() -> None:
+    times: list[int] = []
+    usual = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with counting_signals(times.append):
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, usual)
+    assert times == []

@@ -518,7 +518,9 @@ def test_once_told_to_stop_nothing_new_begins_below_either() -> None:
     assert took < 10, "when what runs has ended, nobody waits for the rest of the grace"
 
 
-async def test_runs_below_a_run_that_another_process_leads_are_left_to_it() -> None:
+async def test_runs_below_a_run_that_another_process_leads_are_left_to_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Losing(MemoryJournal):
         lost = ""
 
@@ -540,6 +542,7 @@ async def test_runs_below_a_run_that_another_process_leads_are_left_to_it() -> N
         await boss.answer_now(run.id)  # the next thing that would be written
         with pytest.raises(ch.errors.NotLeading):
             await run.wait()
+    assert f"run_lost run={run.id}; another process has taken it over" in caplog.text
     assert await statuses(journal) == {"0": ["open"], "1": ["open"], "2": ["open"]}
 
 

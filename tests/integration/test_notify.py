@@ -279,6 +279,13 @@ async def test_a_command_that_does_not_read_is_no_failure() -> None:
     await Command(["true"]).notify(big)
 
 
+def test_a_program_that_is_not_executable_is_not_said_to_be_absent(tmp_path: Path) -> None:
+    program = tmp_path / "tell"
+    program.write_text("echo told")
+    with pytest.raises(ch.UsageError, match=f"{program} cannot notify: it is not executable"):
+        Command([str(program)])
+
+
 def test_a_program_that_is_not_there_is_refused_at_once() -> None:
     with pytest.raises(ch.UsageError, match="no program 'no-such-program' to notify with"):
         Command(["no-such-program"])

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,7 +32,13 @@ from chargehand.errors import (
 from chargehand.facts.events import Event, ProgressNoted
 from chargehand.journal.base import Tail
 from chargehand.journal.postgres import PostgresJournal
-from chargehand.journal.postgres_address import place_of, refuse_bad_port
+from chargehand.journal.postgres_address import (
+    place_of,
+    refuse_bad_port,
+    split_namespace,
+    with_namespace,
+)
+from chargehand.journal.prune import Pruner
 from tests.contracts.test_journal import NOON, entries_of, notes, texts_of
 from tests.postgres_server import PostgresServer, programs, running_server
 
@@ -319,12 +326,45 @@ def test_a_password_is_never_shown_however_it_is_written(dsn: str) -> None:
         "postgresql+psycopg://ann:hunter2@h/db",
         " postgresql://ann:hunter2@h/db",
         "host=h password=hunter2",
+        "host=h port=1 dbname=runs user=hunter2",
     ],
 )
 def test_what_is_no_dsn_is_refused_without_its_password(dsn: str) -> None:
     with pytest.raises((JournalError, UsageError)) as caught:
         ch.open_journal(dsn, patience=0)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("namespace", [None, 5])
+def test_a_namespace_is_a_text(namespace: object) -> None:
+    with pytest.raises(UsageError, match=f"namespace={namespace} must be a text"):
+        ch.open_journal("postgresql://h/db", namespace=namespace)  # type: ignore[arg-type]  # as one may write it
+
+
+@pytest.mark.parametrize(
+    ("dsn", "bare", "namespace"),
+    [
+        ("postgresql://ann@h/db?namespace=team-a", "postgresql://ann@h/db", "team-a"),
+        ("postgresql://h/db?host=/x&namespace=a%26b", "postgresql://h/db?host=/x", "a&b"),
+        ("postgresql://h/db?namespace=a&port=1", "postgresql://h/db?port=1", "a"),
+        ("postgresql://ann:a?namespace=b@h/db", "postgresql://ann:a?namespace=b@h/db", ""),
+    ],
+)
+def test_an_address_may_name_the_namespace(dsn: str, bare: str, namespace: str) -> None:
+    assert split_namespace(dsn) == (bare, namespace)
+    again = with_namespace(bare, namespace)
+    assert split_namespace(again) == (bare, namespace)
+    assert split_namespace(place_of(again))[1] == namespace
+
+
+def test_two_namespaces_for_one_journal_contradict_each_other() -> None:
+    with pytest.raises(UsageError, match="contradicts the address"):
+        ch.open_journal("postgresql://ann@h/db?namespace=a", namespace="b")
+
+
+@pytest.mark.parametrize("dsn", ["postgresql:runs", "postgresql:/runs", "postgresql:///runs"])
+def test_a_database_is_not_shown_as_a_host(dsn: str) -> None:
+    assert place_of(dsn) == "postgresql:///runs"
 
 
 def test_a_file_has_no_namespaces(tmp_path: Path) -> None:
@@ -389,11 +429,45 @@ def test_a_user_without_rights_is_told_which(server: PostgresServer) -> None:
         PostgresJournal(dsn.replace("//test@", "//poor@"))
 
 
+async def test_a_user_who_may_only_read_is_told_so_once(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    dsn = database(server)
+    await PostgresJournal(dsn).close()
+    name = urlsplit(dsn).path[1:]
+    server.sql("DROP ROLE IF EXISTS reader; CREATE ROLE reader LOGIN")
+    server.sql("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader", name)
+    async with PostgresJournal(dsn.replace("//test@", "//reader@")) as journal:
+        with pytest.raises(JournalReadOnly, match="permission denied"):
+            await journal.append("run", notes("a"))
+    server.sql("DROP OWNED BY reader", name)
+    assert "journal_left_late" not in caplog.text
+
+
+def test_a_server_without_ssl_is_not_said_to_be_silent() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(8)
+        writer.write(b"N")  # what a server without SSL answers
+        await writer.drain()
+        writer.close()
+
+    async def ask() -> None:
+        async with await asyncio.start_server(refuse, "127.0.0.1") as listening:
+            port = listening.sockets[0].getsockname()[1]
+            dsn = f"postgresql://ann@127.0.0.1:{port}/db?sslmode=require"
+            with pytest.raises(JournalUnfit, match=r"has no SSL.*sslmode="):
+                await asyncio.to_thread(PostgresJournal, dsn, patience=0)
+
+    asyncio.run(ask())
+
+
 def test_a_database_that_can_only_be_read_is_refused(server: PostgresServer) -> None:
     dsn = database(server)
     name = urlsplit(dsn).path[1:]
     server.sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    with pytest.raises(JournalReadOnly, match="name the primary"):
+    with pytest.raises(
+        JournalReadOnly, match="default_transaction_read_only=off there, or name the primary"
+    ):
         PostgresJournal(dsn)
 
 
@@ -443,6 +517,21 @@ async def test_an_event_that_was_changed_in_the_database_is_found(
             await entries_of(journal, "changed")
 
 
+async def test_retention_keeps_a_run_that_was_changed_in_the_database(
+    server: PostgresServer, open_one: Callable[..., PostgresJournal]
+) -> None:
+    plan = ch.Plan(goal="add", tasks=[ch.Task(id="t", description="Add", worker="adder")])
+    async with open_one() as journal:
+        run = (await ch.Supervisor([adder], journal=journal).run(plan)).id
+        server.sql(
+            "DELETE FROM chargehand_entries WHERE (stream, seq) = "
+            f"(SELECT id, seq FROM chargehand_streams WHERE name = '{run}')"
+        )
+        pruner = Pruner(journal, ch.Retention(keep=0))
+        assert [each async for each in pruner.prune(datetime.now(UTC))] == []
+        assert "is damaged" in pruner.damaged[run]
+
+
 async def test_namespaces_do_not_see_each_other(
     server: PostgresServer, open_one: Callable[..., PostgresJournal]
 ) -> None:
@@ -452,6 +541,15 @@ async def test_namespaces_do_not_see_each_other(
         assert await texts_of(one) == ["a"]
         assert await texts_of(other) == ["b"]
         assert [head.seq for head in await one.heads()] == [1]
+
+
+async def test_the_commands_printed_for_a_namespace_reach_it(server: PostgresServer) -> None:
+    namespace = f"team {secrets.token_hex(4)} @&"
+    async with PostgresJournal(server.dsn, namespace=namespace) as journal:
+        await journal.append("run", notes("a"))
+        shown = journal.path
+    async with PostgresJournal(shown) as again:
+        assert (await texts_of(again), again.path) == (["a"], shown)
 
 
 async def test_a_decision_that_reads_a_damaged_stream_says_so(

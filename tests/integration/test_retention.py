@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 import chargehand as ch
 from chargehand.cli import main
+from chargehand.clock import SystemClock
 from chargehand.errors import UnknownRun, UsageError
 from chargehand.facts.retention import Retention
 from chargehand.journal.base import Head
@@ -226,6 +227,55 @@ def test_a_policy_waits_for_a_lost_database_and_goes_on(caplog: pytest.LogCaptur
 
     assert len(run_virtual(serve())) == 1
     assert "runs_pruned runs=2" in caplog.text
+
+
+def damage(path: Path, run: str, *, at_end: bool) -> None:
+    """Lose the last event of a run, or change one in its middle."""
+    connection = apsw.Connection(str(path))
+    [(stream, last)] = connection.execute("SELECT id, seq FROM streams WHERE name = ?", (run,))
+    if at_end:
+        connection.execute("DELETE FROM entries WHERE stream = ? AND seq = ?", (stream, last))
+    else:
+        connection.execute(
+            "UPDATE entries SET payload = x'7b7d' WHERE stream = ? AND seq = 4", (stream,)
+        )
+    connection.close()
+
+
+@pytest.mark.parametrize("at_end", [False, True], ids=["changed", "cut off"])
+@pytest.mark.parametrize("words", [("--keep", "0"), ("--max-size", "1k")], ids=["all", "size"])
+def test_a_damaged_run_is_kept_until_that_is_asked_for(
+    tmp_path: Path, words: tuple[str, str], *, at_end: bool
+) -> None:
+    path = tmp_path / "runs.db"
+    broken, sound = make_runs(path, 2)
+    damage(path, broken, at_end=at_end)
+    told = prune(path, *words, "--dry-run")
+    assert (broken in told.stdout, sound in told.stdout) == (False, True)
+    told = prune(path, *words)
+    assert f"run {broken} is kept, because it is damaged: " in told.stderr
+    assert f"chargehand verify {broken} --journal {path}" in told.stderr
+    assert "deleted 1 run;" in told.stderr
+    assert _names(path) == {broken}
+    *_, total = map(json.loads, prune(path, *words, "--json").stdout.splitlines())
+    assert (total["runs"], total["damaged"]) == (0, [broken])
+    assert broken in prune(path, *words, "--damaged").stdout
+    assert _names(path) == set()
+
+
+async def test_a_server_keeps_damaged_runs_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "runs.db"
+    broken, sound = await asyncio.to_thread(make_runs, path, 2)
+    damage(path, broken, at_end=False)
+    caplog.set_level("INFO", "chargehand.retention")
+    async with SqliteJournal(path) as journal, pruning(journal, Retention(keep=0), SystemClock()):
+        while "runs_pruned" not in caplog.text:
+            await asyncio.sleep(0.01)
+    assert f"run_pruned run={sound}" in caplog.text
+    assert caplog.text.count(f"prune_kept_damaged run={broken} error=") == 1
+    assert await asyncio.to_thread(_names, path) == {broken}
 
 
 def test_a_crew_file_and_the_command_line_give_a_policy(tmp_path: Path) -> None:

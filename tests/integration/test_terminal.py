@@ -119,6 +119,17 @@ def test_interrupted_once_it_starts_nothing_new_and_says_how_to_resume(place: Pa
     assert chargehand(place, "resume", "last", "--journal", "runs.db").returncode == 0
 
 
+def test_a_closed_terminal_stops_the_run_so_that_it_can_be_resumed(place: Path) -> None:
+    with terminal(80, 24, place, *run_of(place, "waiter", "waiter", chained=True)) as shown:
+        shown.wait_for("◐ waiter  t1")
+        shown.hang_up()
+        open_gate(place, "t1")
+        assert shown.process.wait(timeout=60) == 130
+    open_gate(place, "t2")
+    assert "interrupted" in chargehand(place, "show", "last", "--journal", "runs.db").stdout
+    assert chargehand(place, "resume", "last", "--journal", "runs.db").returncode == 0
+
+
 def test_interrupted_twice_it_cancels(place: Path) -> None:
     with terminal(80, 24, place, *run_of(place, "waiter")) as shown:
         shown.wait_for("◐ waiter  t1")

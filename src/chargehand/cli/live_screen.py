@@ -328,7 +328,8 @@ class LiveScreen:
         finally:
             self._heed_no_suspension()
             loop.remove_reader(fd)
-            termios.tcsetattr(fd, termios.TCSADRAIN, self._usual)
+            with contextlib.suppress(termios.error):  # the terminal was closed
+                termios.tcsetattr(fd, termios.TCSADRAIN, self._usual)
 
     def _heed_suspension(self) -> None:
         loop = asyncio.get_running_loop()

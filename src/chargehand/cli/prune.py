@@ -65,14 +65,23 @@ def retention_of(options: dict[str, Any]) -> Retention | None:
 @click.command()
 @retention_options()
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
+@click.option(
+    "--damaged",
+    "with_damaged",
+    is_flag=True,
+    help="Also delete damaged runs, with what can still be read of them.",
+)
 @journal_option
 @json_option("Print one JSON object per run, then one with the totals.")
-def prune(*, dry_run: bool, journal: str, as_json: bool, **options: Any) -> None:
+def prune(
+    *, dry_run: bool, with_damaged: bool, journal: str, as_json: bool, **options: Any
+) -> None:
     """Delete finished runs by age, number or size.
 
     A run is deleted if any of the options selects it. Its board, its blobs and the runs nested in it are deleted
-    with it. Unfinished runs are kept, and so are runs whose results an unfinished run reuses. Other processes can
-    use the journal in the meantime.
+    with it. Unfinished runs are kept, and so are runs whose results an unfinished run reuses. Damaged runs, of which
+    `chargehand verify` tells what can be saved, are deleted only with --damaged. Other processes can use the journal
+    in the meantime.
     """
     retention = retention_of(options)
     if retention is None:
@@ -82,14 +91,17 @@ def prune(*, dry_run: bool, journal: str, as_json: bool, **options: Any) -> None
     place = journal_place(journal)
     if not place.exists():
         raise UsageError(f"there is no journal at {place}; give another one with --journal")
-    asyncio.run(_prune(place, retention, is_dry=dry_run, as_json=as_json))
+    pruned = _prune(place, retention, is_dry=dry_run, with_damaged=with_damaged, as_json=as_json)
+    asyncio.run(pruned)
 
 
-async def _prune(place: JournalPlace, retention: Retention, *, is_dry: bool, as_json: bool) -> None:
+async def _prune(
+    place: JournalPlace, retention: Retention, *, is_dry: bool, with_damaged: bool, as_json: bool
+) -> None:
     journal, now = open_journal(place), datetime.now(UTC)
     try:
         before = await journal.storage.used()
-        pruner = Pruner(journal, retention)
+        pruner = Pruner(journal, retention, with_damaged=with_damaged)
         if is_dry:
             found = await pruner.due(now)
             after = max(before - sum(run.size for run in found), 0)
@@ -101,18 +113,25 @@ async def _prune(place: JournalPlace, retention: Retention, *, is_dry: bool, as_
     if as_json:
         for run in found:
             output.as_json(run)
-        total = {"runs": len(found), "size_before": before, "size_after": after, "dry_run": is_dry}
-        output.as_json(total)
+        sizes = {"size_before": before, "size_after": after}
+        kept = {"damaged": list(pruner.damaged)}
+        output.as_json({"runs": len(found), **sizes, "dry_run": is_dry, **kept})
     else:
         if found:
             output.result(_listing(found, now))
         runs = counted(len(found), "run")
-        sizes = f"{shown_size(before)}, {'then about' if is_dry else 'now'} {shown_size(after)}"
-        output.say(f"{'would delete' if is_dry else 'deleted'} {runs}; {place}: {sizes}")
+        change = f"{shown_size(before)}, {'then about' if is_dry else 'now'} {shown_size(after)}"
+        output.say(f"{'would delete' if is_dry else 'deleted'} {runs}; {place}: {change}")
+    for damaged, fault in pruner.damaged.items():
+        left = place.command("verify", damaged)
+        output.say(
+            f"run {damaged} is kept, because it is damaged: {fault}. See what is left of it with: {left}; to delete it all "
+            "the same, add --damaged"
+        )
     if retention.max_size is not None and after > retention.max_size:
         output.say(
-            f"that is still more than {shown_size(retention.max_size)}: what is left belongs to open runs, to runs "
-            "that they need, to boards with a name of their own, and to the journal itself"
+            f"that is still more than {shown_size(retention.max_size)}: what is left belongs to open or damaged runs, to "
+            "runs that they need, to boards with a name of their own, and to the journal itself"
         )
 
 

@@ -164,13 +164,24 @@ def steer(run_id: str, note: str, journal: str, key: str) -> None:
     A model changes the plan. The model that composes the answer also gets the note. This works no matter which
     process leads the run. RUN is the id of a run, the beginning of an id, or `last`.
     """
-    _control(run_id, journal, lambda boss, run: boss.steer(run, note, key=key), "will be replanned")
+    _control(
+        run_id,
+        journal,
+        lambda boss, run: boss.steer(run, note, key=key),
+        "will be replanned",
+        provided=", if its crew has a model (without one, its log says that the note is refused)",
+    )
 
 
 def _control(
-    typed: str, journal: str, send: Callable[[Supervisor, str], Awaitable[None]], what: str
+    typed: str,
+    journal: str,
+    send: Callable[[Supervisor, str], Awaitable[None]],
+    what: str,
+    *,
+    provided: str = "",
 ) -> None:
-    """Send a command to a run, and say when it takes effect."""
+    """Send a command to a run, and say when it takes effect; `provided` is what its next leader needs for it."""
 
     async def sent(boss: Supervisor, head: Head) -> FoundRun:
         await send(boss, head.stream)
@@ -186,4 +197,6 @@ def _control(
         say(f"run {result.id} {what} as soon as {process_words(standing.leader)} receives this")
     else:
         resume = resume_words(result, Choice(journal=journal))
-        say(f"run {result.id} {what} as soon as a process leads it; continue it with: {resume}")
+        say(
+            f"run {result.id} {what} as soon as a process leads it{provided}; continue it with: {resume}"
+        )

@@ -52,8 +52,8 @@ def serve(**options: Any) -> None:
     Submit runs with `chargehand submit`. If the server extra is installed, the server also serves the HTTP API and the
     dashboard, and prints their address with a token.
 
-    Several servers can serve one journal: each run is led by one of them, and the others stand by. On Ctrl-C or
-    SIGTERM, the server starts nothing new, gives running attempts 30 seconds to finish, and leaves the rest to the
+    Several servers can serve one journal: each run is led by one of them, and the others stand by. On Ctrl-C, SIGTERM
+    or SIGHUP, the server starts nothing new, gives running attempts 30 seconds to finish, and leaves the rest to the
     other servers. A second signal stops the server at once.
     """
     retention, choice = retention_of(options), choice_of(options)
@@ -72,7 +72,7 @@ class _Said(logging.Handler):
 
 
 class _Serving:
-    """A supervisor that serves the journal until Ctrl-C or SIGTERM."""
+    """A supervisor that serves the journal until Ctrl-C, SIGTERM or SIGHUP."""
 
     def __init__(
         self,

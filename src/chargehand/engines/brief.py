@@ -614,10 +614,14 @@ class Brief:
                 f"brief.ask: choices has more than {MOST_CHOICES:,}, the most that a person can be offered; "
                 "offer fewer, or leave choices out and check the answer"
             )
+        if not checks.text(text, "brief.ask: text").strip():
+            raise UsageError("brief.ask: text is empty; say what the person is to decide")
         options = checks.texts(given, "brief.ask: choices")
+        if not all(each.strip() for each in options):
+            raise UsageError(f"brief.ask: choices={given!r} has an empty text; nobody could see it")
         question = Question(
             id="",
-            text=checks.text(text, "brief.ask: text"),
+            text=text,
             choices=options,
             default=None if default is None else checks.text(default, "brief.ask: default"),
             patience=checks.duration_or_none(patience, "brief.ask: patience"),

@@ -214,6 +214,8 @@ class Question(Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_
             return self._why_no_budget(told)
         if self.about == "approval" and not isinstance(told, dict):
             return "has no arguments by their names"
+        if not text.partition(":")[2].strip():
+            return f"has no JSON after {self.telling!r}; leave the colon out if there is none"
         return self._misfit(told) if self.shape else None
 
     def _misfit(self, told: object) -> str | None:

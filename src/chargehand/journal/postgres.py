@@ -56,6 +56,7 @@ from chargehand.journal.closed_guard import Availability
 from chargehand.journal.hash_chain import draft, payload_digest
 from chargehand.journal.leases import HeadRow, check_leads
 from chargehand.journal.local_stream_owners import StreamOwner
+from chargehand.journal.postgres_address import with_namespace
 from chargehand.journal.postgres_connection import POSTGRES, PostgresServer, refuse_text
 from chargehand.journal.postgres_lease_renewal import LeaseRenewal
 from chargehand.journal.postgres_reader import (
@@ -105,8 +106,9 @@ class PostgresJournal:
 
     `durability="strict"` acknowledges nothing before the server has it on disk (and on its synchronous
     replicas, if it has any). `"relaxed"` does not wait for the disk: a crash of the server may take the
-    last moments with it. `namespace` keeps the runs of several teams apart in one database. Without
-    `makes_tables`, a database that holds no journal of today's format is refused and left as it is.
+    last moments with it. `namespace` keeps the runs of several teams apart in one database; the DSN may
+    name it, too, as `?namespace=`. Without `makes_tables`, a database that holds no journal of today's
+    format is refused and left as it is.
 
     All connections live in one thread with an event loop of its own, so that the journal may be used from
     several event loops at once, and its lease is renewed whatever those are busy with.
@@ -129,9 +131,14 @@ class PostgresJournal:
             raise UsageError(
                 f"lease={term} is too short to be kept over a network; use at least 0.1 s"
             )
-        refuse_text(namespace=namespace)
+        if not isinstance(namespace, str):
+            raise UsageError(
+                f"namespace={namespace!r} must be a text; leave it out for the usual one"
+            )
         longest = duration(patience, "patience", may_be_zero=True)
-        server = PostgresServer(dsn, makes_tables=makes_tables)
+        server = PostgresServer(with_namespace(dsn, namespace), makes_tables=makes_tables)
+        namespace = server.namespace
+        refuse_text(namespace=namespace)
         self.path = server.place
         self._gate = Availability(self.path)
         self._thread = _LoopThread()

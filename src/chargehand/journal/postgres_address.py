@@ -1,16 +1,25 @@
 """The address of a PostgreSQL database, as people write it, and as it may be shown."""
 
 import re
+from urllib.parse import quote, unquote
 
 from chargehand.errors import UsageError
 
 #: of the options behind the `?`, those that hold no secret
-_SHOWN = {"host", "port", "dbname", "user", "sslmode", "application_name", "target_session_attrs"}
+_SHOWN = {
+    *("host", "port", "dbname", "user", "sslmode", "application_name", "target_session_attrs"),
+    "namespace",
+}
 #: a host, before its port
 _PORT_OF_HOST = re.compile(r"^(?:\[[^\]]*\]|[^:]*):?")
 _MOST_PORT = 65_535
 _SCHEME = re.compile(r"postgres(?:ql)?:")
-_LIKE_DSN = re.compile(r"(?i)\s*postgres\w*(\+\w+)?:?//|[\w+]+://|.*\bpassword=|\s+postgres")
+_LIKE_DSN = re.compile(
+    r"(?i)\s*postgres\w*(\+\w+)?:?//|[\w+]+://|.*\bpassword=|\s+postgres"
+    r"|\s*(host|hostaddr|port|dbname|user|service|sslmode)\s*="  # as libpq takes it, too
+)
+#: a user or a host follows the scheme, and not the name of a database at once
+_HAS_HOST = re.compile(r"//[^/]")
 
 
 def is_dsn(where: str) -> bool:
@@ -45,6 +54,34 @@ def refuse_bad_port(dsn: str) -> None:
             )
 
 
+def with_namespace(dsn: str, namespace: str) -> str:
+    """The same address, with this namespace if it names none."""
+    named = split_namespace(dsn)[1]
+    if not namespace or named == namespace:
+        return dsn
+    if named:
+        raise UsageError(
+            f"namespace={namespace!r} contradicts the address {place_of(dsn)}; name the namespace once"
+        )
+    mark = "&" if "?" in dsn.rpartition("@")[2] else "?"
+    return f"{dsn}{mark}namespace={quote(namespace, safe='')}"
+
+
+def split_namespace(dsn: str) -> tuple[str, str]:
+    """The address as the server knows it, and the namespace, which is `?namespace=` in ours."""
+    account, at, place = dsn.rpartition("@")
+    target, _, query = place.partition("?")
+    options, named = [], ""
+    for each in query.split("&") if query else ():
+        name, _, given = each.partition("=")
+        if name == "namespace":
+            named = unquote(given)
+        else:
+            options.append(each)
+    bare = f"{account}{at}{target}" + (f"?{'&'.join(options)}" if options else "")
+    return bare, named
+
+
 def place_of(dsn: str) -> str:
     """Where a DSN points, without its password, for people to read.
 
@@ -52,8 +89,9 @@ def place_of(dsn: str) -> str:
     any character.
     """
     _, _, rest = dsn.partition(":")
+    slashes = "//" if _HAS_HOST.match(rest) else "///"
     account, at, place = rest.lstrip("/").rpartition("@")
     user = re.split(r"[:/?#]", account)[0]
     target, _, query = place.partition("?")
     options = [each for each in query.split("&") if each.partition("=")[0].lower() in _SHOWN]
-    return f"postgresql://{user}{at}{target}" + (f"?{'&'.join(options)}" if options else "")
+    return f"postgresql:{slashes}{user}{at}{target}" + (f"?{'&'.join(options)}" if options else "")

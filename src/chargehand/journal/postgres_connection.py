@@ -19,7 +19,7 @@ from chargehand.errors import (
     JournalVersion,
     UsageError,
 )
-from chargehand.journal.postgres_address import place_of, refuse_bad_port
+from chargehand.journal.postgres_address import place_of, refuse_bad_port, split_namespace
 from chargehand.journal.sql_queries import load
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class PostgresServer:
     def __init__(self, dsn: str, *, makes_tables: bool = True) -> None:
         refuse_bad_port(dsn)
         self.place = place_of(dsn)
-        self._dsn = dsn
+        self._dsn, self.namespace = split_namespace(dsn)
         self._makes_tables = makes_tables
         #: a pooler stands between us and the server, and no prepared statement outlives its transaction;
         #: None before that is known
@@ -232,7 +232,8 @@ class PostgresServer:
                 )
             case asyncpg.ReadOnlySQLTransactionError():
                 return JournalReadOnly(
-                    f"{place} can only be read ({error}); name the primary server"
+                    f"{place} can only be read ({error}); set default_transaction_read_only=off there, or name the "
+                    "primary server if it is a replica"
                 )
             case asyncpg.DiskFullError():
                 return JournalFull(
@@ -263,9 +264,18 @@ class PostgresServer:
             case asyncpg.UndefinedObjectError() | asyncpg.CantChangeRuntimeParamError():
                 return JournalUnfit(f"{place} does not know an option of the DSN: {error}")
             case _ if self.is_lost(error):
-                return self._busy(f"it does not answer: {str(error) or type(error).__name__}")
+                return self._unreached(error)
             case _:
                 return InternalError(f"the journal {place} met {type(error).__name__}: {error}")
+
+    def _unreached(self, error: BaseException) -> JournalError:
+        if isinstance(error, ConnectionError) and "rejected SSL" in str(
+            error
+        ):  # asyncpg has no type for it
+            return JournalUnfit(
+                f"{self.place} has no SSL ({error}); turn SSL on there, or leave sslmode= out of the DSN"
+            )
+        return self._busy(f"it does not answer: {str(error) or type(error).__name__}")
 
     def _busy(self, fact: str) -> JournalBusy:
         return JournalBusy(

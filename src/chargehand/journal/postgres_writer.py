@@ -418,6 +418,8 @@ class PostgresWriter:
         self._failure = ""
         #: transactions of this node that were begun
         self._count = 0
+        #: one of them was stored, so that the database may know this node
+        self._has_stored = False
 
     @property
     def is_well(self) -> bool:
@@ -484,6 +486,7 @@ class PostgresWriter:
                     continue
                 self._refuse(group, error)
                 return
+        self._has_stored = True
         attempt.tell()
         self.posts.note()
 
@@ -535,7 +538,7 @@ class PostgresWriter:
         """Give up the lease, so that others need not wait for its end."""
         self.node.end()
         try:
-            if self._count and not self._failure:
+            if self._has_stored and not self._failure:
                 connection = await asyncio.wait_for(self._connect(is_patient=False), 5)
                 await connection.execute(POSTGRES["drop_node"], self.namespace, self.node.id)
         except Exception as error:  # noqa: BLE001 - the lease then ends by time

@@ -16,6 +16,7 @@ from chargehand.decisions.retention import (
     finished_runs,
     next_to_fit,
 )
+from chargehand.errors import JournalDamaged, UnknownRun
 from chargehand.facts.events import RunRequested
 from chargehand.facts.retention import Retention
 from chargehand.journal.base import Journal, Mail
@@ -52,11 +53,19 @@ class _Submission(Struct):
 
 
 class Pruner:
-    """Deletes runs of one journal by one policy. Made once, it asks little of the journal again and again."""
+    """Deletes runs of one journal by one policy. Made once, it asks little of the journal again and again.
 
-    def __init__(self, journal: Journal, retention: Retention) -> None:
+    Damaged runs are kept, unless `with_damaged`: what is left of them may be all that there is.
+    """
+
+    def __init__(
+        self, journal: Journal, retention: Retention, *, with_damaged: bool = False
+    ) -> None:
         self._journal = journal
         self._retention = retention
+        self._with_damaged = with_damaged
+        #: runs that were due and are kept because they are damaged, and what is wrong with each
+        self.damaged: dict[str, str] = {}
         #: first events, which never change
         self._requests: dict[str, RunRequested] = {}
         #: open runs that were looked at
@@ -101,19 +110,38 @@ class Pruner:
 
     async def _due(self, now: datetime) -> list[tuple[ExpiredRun, int]]:
         runs = await self._finished()
-        due = await self._sized(expired(runs, self._retention, now))
+        found = expired(runs, self._retention, now)
+        due = await self._sized([run for run in found if await self._may_go(run)])
         if self._retention.max_size is None:
             return due
         used = await self._journal.storage.used()
         excess = used - sum(size for _, size in due) - self._retention.max_size
-        oldest = next_to_fit(runs, (run.run for run, _ in due), self._retention)
+        taken = {*self.damaged, *(run.run for run, _ in due)}
+        oldest = next_to_fit(runs, taken, self._retention)
         while excess > 0 and oldest:
             some, oldest = oldest[:AT_ONCE], oldest[AT_ONCE:]
             for run, size in await self._sized(some):
-                if excess > 0:
+                if excess > 0 and await self._may_go(run):
                     due.append((run, size))
                     excess -= size
         return due
+
+    async def _may_go(self, run: ExpiredRun) -> bool:
+        """Whether all events of this run and of those nested in it are there as they were written."""
+        if self._with_damaged:
+            return True
+        if run.run in self.damaged:
+            return False
+        try:
+            for member in run.members:
+                async for _ in self._journal.streams.rows(member):
+                    pass
+        except JournalDamaged as error:
+            self.damaged[run.run] = str(error)
+            return False
+        except UnknownRun:
+            return False  # another process has deleted it meanwhile
+        return True
 
     async def _sized(self, runs: list[ExpiredRun]) -> list[tuple[ExpiredRun, int]]:
         members = [member for run in runs for member in run.members]

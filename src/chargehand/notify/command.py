@@ -33,6 +33,10 @@ class Command:
         if isinstance(argv, str) or not argv:
             raise UsageError("a command is a list of words: Command(['notify-send', 'chargehand'])")
         if which(argv[0]) is None:
+            if (found := which(argv[0], os.F_OK)) is not None:
+                raise UsageError(
+                    f"{found} cannot notify: it is not executable; make it so with chmod +x, or name its interpreter first"
+                )
             raise UsageError(
                 f"there is no program {argv[0]!r} to notify with; install it or give its path"
             )

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shlex
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
@@ -1256,7 +1257,15 @@ class BatchWriter:
 
     def _lose(self, run: str, error: JournalError, batch: Batch) -> None:
         """This run is led here no longer: stop all that is done for it, and say so."""
-        log.warning("run_lost run=%s error=%s", run, error)
+        if isinstance(error, NotLeading):
+            kept = f" --journal {shlex.quote(self._journal_path)}" if self._journal_path else ""
+            log.warning(
+                "run_lost run=%s; another process has taken it over, and this process has stopped its work on it; see "
+                "which one leads it with: chargehand show %s%s",
+                *(run, run, kept),
+            )
+        else:
+            log.warning("run_lost run=%s error=%s", run, error)
         self._blocked.remove(run)
         live_run = batch.ended.pop(run, None) or self._kernel.runs.get(run)
         unwritten = {id(event) for event in batch.entries.get(run, ())}

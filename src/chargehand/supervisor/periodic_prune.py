@@ -34,12 +34,21 @@ async def pruning(
 
 
 async def _prune_forever(pruner: Pruner, clock: Clock) -> None:
+    told: set[str] = set()
     while True:
         try:
             gone = size = 0
             async for run in pruner.prune(clock.now()):
                 gone, size = gone + 1, size + run.size
                 log.info("run_pruned run=%s nested=%d why=%s", run.run, run.nested, run.why)
+            for run_id in [run for run in pruner.damaged if run not in told]:
+                told.add(run_id)
+                log.warning(
+                    "prune_kept_damaged run=%s error=%s; see what is left of it with chargehand verify, delete it with "
+                    "chargehand prune --damaged",
+                    run_id,
+                    pruner.damaged[run_id],
+                )
             if gone:
                 log.info("runs_pruned runs=%d size=%s", gone, shown_size(size))
         except Exception as error:  # noqa: BLE001 - serving goes on, and what could not be deleted is tried again

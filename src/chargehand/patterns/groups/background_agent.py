@@ -1,5 +1,6 @@
 """The background worker of a group: reviews the conversation every few turns, in a separate run."""
 
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ from msgspec import to_builtins
 
 from chargehand.decisions.group_conversation import SpokenTurn
 from chargehand.errors import RunInterrupted
+from chargehand.facts.events import TaskFailed
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.patterns.groups.messages import MINUTES, USER
 from chargehand.result import RunResult
@@ -17,6 +19,10 @@ from chargehand.supervisor import Run, Supervisor
 WORDS = "Go through what was said, and keep in order what the group shares"
 #: the name of the worker's input that contains the minutes
 SAID = "what was said"
+#: characters of an error in the log
+LONGEST = 300
+
+log = logging.getLogger("chargehand.groups")
 
 
 class BackgroundAgent:
@@ -51,8 +57,19 @@ class BackgroundAgent:
         ]
         # A supervisor per run, which ends with the run.
         boss = self._boss_for(board)
+        boss.on(TaskFailed)(self._tell_failed)
         plan = Plan(goal=f"Beside {run}", tasks=tasks)
         self._runs.append((boss, await boss.submit(plan, key=f"{run}:beside:{turns}")))
+
+    def _tell_failed(self, run: str, failed: TaskFailed) -> None:
+        """Log it: the conversation goes on, and nobody need ask for the result of a background run."""
+        log.warning(
+            "background_task_failed run=%s task=%s worker=%s error=%r",
+            run,
+            failed.task,
+            self._worker,
+            failed.cause.message[:LONGEST],
+        )
 
     async def quiet(self) -> list[RunResult]:
         """Wait for all background runs; returns their results, without those of interrupted runs."""

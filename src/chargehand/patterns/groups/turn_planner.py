@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from reprlib import repr as repr_of
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -14,16 +15,22 @@ from chargehand.decisions.rule_answer import done_in
 from chargehand.decisions.system_tasks import STEER, of_plan
 from chargehand.decisions.taint_sources import sources_in, sources_of
 from chargehand.engines.brief import Brief
-from chargehand.errors import InternalError, StepMismatch, UnknownRun, WorkerError
+from chargehand.errors import (
+    ChargehandError,
+    InternalError,
+    StepMismatch,
+    UnknownRun,
+    WorkerError,
+)
 from chargehand.facts.board import LEADER
 from chargehand.facts.events import PlanAdopted, PlanAmended
-from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome
+from chargehand.facts.outcome import NOTHING_DONE, Done, ErrorClass, Failed, Outcome, failed_by
 from chargehand.facts.plan import Need, Plan, Task
 from chargehand.facts.value import Value
 from chargehand.journal.base import Journal, load_value
 from chargehand.past_runs import fold
 from chargehand.patterns.groups.background_agent import BackgroundAgent
-from chargehand.patterns.groups.managers import Act, Manager
+from chargehand.patterns.groups.managers import Act, Manager, TurnAssignment
 from chargehand.patterns.groups.messages import (
     CLOSING,
     MINUTES,
@@ -71,6 +78,7 @@ class TurnPlanner(Struct, frozen=True):
             # A manager that failed after two corrections would fail again in a retry.
             return Failed(
                 kind=ErrorClass(error.kind),
+                stack="" if error.__cause__ is None else failed_by(error.__cause__).stack,
                 message=f"the conversation broke off: {error}",
                 error="ManagerFailed",
                 is_final=error.kind == ErrorClass.LOGIC,
@@ -98,7 +106,7 @@ class TurnPlanner(Struct, frozen=True):
             own = Resources(model=self.manager.model, settings=self.manager.settings)
             return DurableModelCaller(brief, own.below(resources))
 
-        act = await self.manager.choose(talk, think)
+        act = await self._decision(talk, think)
         if act is None:
             return NOTHING_DONE
         if act.answer is not None:
@@ -106,6 +114,37 @@ class TurnPlanner(Struct, frozen=True):
         ids = fresh_ids(len(act.assignments), [each.task for each in talk.spoken])
         turns = [self._turn(act, talk, id_, place) for place, id_ in enumerate(ids)]
         return await self._add(brief, seat, talk, turns)
+
+    async def _decision(self, talk: Talk, think: Callable[[], ModelCaller]) -> Act | None:
+        """The decision of the manager, which may be the user's own code. Raises `WorkerError` if it is no decision."""
+        choose = f"choose of manager {self.manager.name!r}"
+        try:
+            act = await self.manager.choose(talk, think)
+            fact = "" if act is None else self._objection(act)
+        except ChargehandError:
+            raise
+        except Exception as error:
+            failed = failed_by(error)
+            raise WorkerError(
+                f"{choose} failed: {failed.error}: {failed.message}", kind=failed.kind
+            ) from error
+        if fact:
+            raise WorkerError(f"{choose}: {fact}")
+        return act
+
+    def _objection(self, act: object) -> str:
+        """Why this cannot be carried out; empty if it can."""
+        if not isinstance(act, Act):
+            return f"{repr_of(act)} is not an Act; return an Act, or None to end the conversation"
+        if act.answer is None and not act.assignments:
+            return "the Act assigns nothing; give it assignments or an answer, or return None to end the conversation"
+        assignments: Sequence[object] = act.assignments
+        for each in assignments:
+            if not isinstance(each, TurnAssignment):
+                return f"{repr_of(each)} assigns nothing; give TurnAssignment(MEMBER, MESSAGE)"
+            if each.to not in self.circle.members:
+                return f"{each.to!r} is not a member; there are {', '.join(self.circle.members)}"
+        return ""
 
     async def _talk(self, brief: Brief, seat: PlanningContext) -> Talk:
         """The conversation at the start of this system task. A step records its extent; the messages are read again."""
