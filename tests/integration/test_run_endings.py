@@ -210,7 +210,7 @@ def test_a_supervisor_that_is_closed_interrupts_its_runs() -> None:
         await boss.close()
         with pytest.raises(ch.RunInterrupted, match="resume it"):
             await run.wait()
-        other = ch.Supervisor([slow], journal=boss.journal, clock=FakeClock())
+        other = ch.Supervisor([quick, slow, asker], journal=boss.journal, clock=FakeClock())
         assert (await other.resume(run.id)).status == "succeeded"
 
     virtual(story)
