@@ -339,9 +339,7 @@ class Brief:
         self.host: AttemptHost = NO_HOST if host is None else host
         #: wraps the board for the worker, for example to combine it with others
         self.shares_board: Callable[[SharedBoard], SharedBoard] | None = None
-        self.on_taint: Callable[[tuple[str, ...]], None] | None = (
-            None  #: hears all sources of each change
-        )
+        self.on_taint: Callable[[tuple[str, ...]], None] | None = None  #: hears of changes
         #: fail instead of parking when the provider stays unavailable, because the run could not be resumed
         self.gives_up = False
         #: False where nobody can be asked anything: no terminal, no `notify`, no process that serves
