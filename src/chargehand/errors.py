@@ -82,7 +82,9 @@ class Fault(Struct, frozen=True):
     message: str
 
     def __str__(self) -> str:
-        return f"task {self.task!r}: {self.message}" if self.task else self.message
+        most = 200  # an id that is too long is a fault itself, and is not told in full
+        task = self.task if len(self.task) <= most else f"{self.task[:most]}…"
+        return f"task {task!r}: {self.message}" if task else self.message
 
 
 class PlanRefused(UsageError):

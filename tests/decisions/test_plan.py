@@ -148,3 +148,10 @@ def test_a_description_that_nobody_could_check_is_vague(text: str) -> None:
 @pytest.mark.parametrize("text", ["Fix the typo in line 3", "List all ports", "Continue at row 7"])
 def test_a_description_that_names_its_result_is_not(text: str) -> None:
     assert not is_vague(text)
+
+
+def test_an_id_that_is_too_long_is_cut_in_its_fault() -> None:
+    plan = Plan(goal="g", tasks=[Task(id="x" * 10_000, description="d", worker="w")])
+    with pytest.raises(PlanRefused, match="an id is 1 to 100 letters") as refused:
+        plan.refuse_faults()
+    assert len(str(refused.value)) < 1_000

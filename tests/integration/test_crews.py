@@ -607,6 +607,35 @@ def test_several_faults_of_each_worker_and_of_every_kind_are_told_at_once() -> N
     assert told.startswith("crew.toml has 12 faults:")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '[[worker]]\nname = "a"\ndescription = ""\ncapacity = 0\n',
+            ["capacity: input should be", "needs a name and a description"],
+        ),
+        (
+            WRITER + 'tools = ["filez", "files:nope", 5]\n',
+            ["tools item 3: input should be", "'filez'", "'files:nope'"],
+        ),
+        (
+            "[crew]\njournal = 5\nsettings = { temperature = 9.0 }\n" + WRITER,
+            ["[crew], journal:", "[crew], settings: temperature=9.0"],
+        ),
+    ],
+)
+def test_a_fault_of_the_form_hides_no_other(text: str, words: list[str]) -> None:
+    with pytest.raises(UsageError, match=f"has {len(words)} faults") as caught:
+        crew_in(text)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("wrong", ["descripton = 'x'", "description = 5"])
+def test_a_key_that_cannot_be_read_is_not_missing_as_well(wrong: str) -> None:
+    with pytest.raises(UsageError, match="has 1 fault:"):
+        crew_in(f"[[worker]]\nname = 'a'\n{wrong}\n")
+
+
 def test_faults_of_models_are_told_without_those_that_would_follow_from_them() -> None:
     with pytest.raises(UsageError, match="1 fault:") as caught:
         crew_in(

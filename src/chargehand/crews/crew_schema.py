@@ -233,6 +233,8 @@ _OF_MINDS = {
     "preapproved",
 }
 _OF_CREWS = {"name", "description", "crew"}
+#: keys that decide which kind of worker a table is, or that each kind needs
+_OF_KINDS = {"name", "description", "function", "process", "crew"}
 
 
 class ServerForm(CrewTable):
@@ -300,13 +302,25 @@ def read_form(document: dict[str, Any], origin: str) -> tuple[CrewFile, list[str
         faults = _faults(error)
     lines = [f"{place_of(each['loc'], document)}: {_words(each)}" for each in faults]
     rest = copy.deepcopy(document)
+    # Without these keys, or if one of them is misspelt, a worker seems to lack what it has.
+    doubtful = {
+        each["loc"][:2]
+        for each in faults
+        if each["type"] == "extra_forbidden" or set(each["loc"][2:3]) & _OF_KINDS
+    }
     for _ in range(_MOST_PRUNINGS):
-        if not all(_prune(rest, each["loc"]) for each in faults):
+        # The last item of a list first: those in front of it keep their numbers.
+        if not all(_prune(rest, each["loc"]) for each in reversed(faults)):
             break
         try:
             return CrewFile.model_validate(rest), lines
         except ValidationError as error:
             faults = _faults(error)
+        lines += [
+            f"{place_of(each['loc'], document)}: {_words(each)}"
+            for each in faults
+            if len(each["loc"]) == 2 and each["loc"][0] == "worker" and each["loc"] not in doubtful
+        ]
     raise faults_in(origin, lines)
 
 
@@ -321,7 +335,7 @@ def _faults(error: ValidationError) -> list[Any]:
 
 
 def _prune(document: dict[str, Any], location: Sequence[int | str]) -> bool:
-    """Take the innermost key with a fault out of a document; False if that would make others seem faulty."""
+    """Take the innermost key or item with a fault out of a document; False if that would make others seem faulty."""
     if location[0] in _REFERRED_TO or not isinstance(document.get("worker"), list):
         return False
     if location[0] == "worker" and len(location) < 3:
@@ -332,6 +346,9 @@ def _prune(document: dict[str, Any], location: Sequence[int | str]) -> bool:
         if isinstance(inner, dict) and part in inner:
             holder, key, inner = inner, part, inner[part]
         elif isinstance(inner, list) and isinstance(part, int) and part < len(inner):
+            if len(inner) > 1 and not isinstance(inner[part], dict | list):
+                del inner[part]
+                return True
             inner = inner[part]
     holder.pop(str(key), None)
     return "worker" in document

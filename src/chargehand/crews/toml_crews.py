@@ -133,6 +133,11 @@ class _Reader:
         prompts = self._try("[crew]", lambda: self._prompts(crew))
         notify = self._try("notify", lambda: self._notify(crew))
         journal = self._try("[crew], journal", lambda: self._journal(crew.journal))
+        settings = self._try("[crew], settings", partial(_made_of, ModelSettings, crew.settings))
+        limits = self._try("[crew], limits", partial(_made_of, Limits, crew.limits))
+        retry = self._try("[crew], retry", partial(_made_of, RetryPolicy, crew.retry))
+        retention = self._try("[crew], retention", partial(_made_of, Retention, crew.retention))
+        parallel = self._try("[crew], parallel", partial(_places, crew.parallel))
         secrets = self._secrets()
         if self._faults:
             raise faults_in(str(self._path), self._faults)
@@ -141,13 +146,13 @@ class _Reader:
             share=tuple(crew.share),
             name=crew.name or self._path.stem,
             description=crew.description,
-            settings=_made_of(ModelSettings, crew.settings),
-            limits=_made_of(Limits, crew.limits),
-            parallel=_places(crew.parallel),
+            settings=settings,
+            limits=limits,
+            parallel=parallel,
             balance=crew.balance,
             journal=journal or "",
-            retry=_made_of(RetryPolicy, crew.retry),
-            retention=_made_of(Retention, crew.retention),
+            retry=retry,
+            retention=retention,
             rates=self._rates(),
             default=crew.default,
             secrets=secrets,
