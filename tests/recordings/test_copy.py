@@ -68,6 +68,25 @@ def test_a_recording_is_imported(run: str, journal: str, tmp_path: Path) -> None
     assert asyncio.run(told(other, run)) == asyncio.run(told(journal, run))
 
 
+@pytest.mark.parametrize("command", ["copy", "fork"])
+def test_what_cannot_be_read_leaves_no_journal_behind(
+    run: str, journal: str, tmp_path: Path, command: str
+) -> None:
+    damaged, target = tmp_path / "damaged.chargehand", tmp_path / "new.db"
+    asyncio.run(recordings.record(run, damaged, journal))
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    words = {"copy": ["--to"], "fork": ["--dry-run", "--journal"]}[command]
+    assert chargehand(command, str(damaged), *words, str(target)).exit_code != 0
+    assert not target.exists()
+
+
+def test_a_run_that_is_not_there_leaves_no_journal_behind(journal: str, tmp_path: Path) -> None:
+    target = tmp_path / "new.db"
+    with pytest.raises(ch.errors.UnknownRun):
+        asyncio.run(recordings.copy(["r0"], journal, target))
+    assert not target.exists()
+
+
 def test_all_runs_are_copied_with_one_command(run: str, journal: str, tmp_path: Path) -> None:
     async def another() -> str:
         async with ch.Supervisor([reader, flaky], journal=journal) as boss:

@@ -45,24 +45,31 @@ async def copy(
     """
     done = []
     async with AsyncExitStack() as stack:
-        there = await stack.enter_async_context(journal_at(target))
         here: Journal | None = None
+        there: Journal | None = None
         for run in runs:
             if is_recording(run):
-                archive = (await load(run, there, max_size=max_size)).refuse_without_content()
-                added = await store_archive(archive if trust else archive.imported(), there)
+                archive = (await load(run, source, max_size=max_size)).refuse_without_content()
             else:
                 if here is None:
                     here = await stack.enter_async_context(journal_at(source))
-                archive, added = await _copy_run(os.fspath(run), here, there)
+                archive = await archive_of(here, os.fspath(run))
+            if there is None:  # not before: a target is made only for what can be read
+                there = await stack.enter_async_context(journal_at(target))
+            if here is None or is_recording(run):
+                added = await store_archive(archive if trust else archive.imported(), there)
+            else:
+                archive, added = await _copy_run(archive, here, there)
             events = sum(len(archive.streams[name].rows) for name in archive.runs)
             new = sum(added[name] for name in archive.runs)
             done.append(CopiedRun(run=archive.root, events=events, new=new))
     return done
 
 
-async def _copy_run(run: str, here: Journal, there: Journal) -> tuple[RunArchive, dict[str, int]]:
-    archive = await archive_of(here, run)
+async def _copy_run(
+    archive: RunArchive, here: Journal, there: Journal
+) -> tuple[RunArchive, dict[str, int]]:
+    run = archive.root
     open_runs = [head.stream for head in await here.heads() if not head.is_ended]
     held: dict[str, int] = {}
     try:
@@ -72,7 +79,8 @@ async def _copy_run(run: str, here: Journal, there: Journal) -> tuple[RunArchive
         if held:  # events may have been added before this process held the lease
             archive = await archive_of(here, run)
         if run in held and (reused := _reused(archive)):
-            await _copy_run(reused, here, there)  # the run needs its results to continue
+            # The run needs its results to continue.
+            await _copy_run(await archive_of(here, reused), here, there)
         added = await store_archive(archive, there)
         for mail in await here.mail.unread():
             if mail.stream in archive.streams:
