@@ -489,6 +489,12 @@ LAYOUTS: dict[str, tuple[str, dict[str, str], int, list[Any]]] = {
         3,
         ["lamp", 10],
     ),
+    "line breaks of several kinds in cells, and a long row": (
+        'a,b\r\n"x\ny",1\r\n"x\r\ny",2\r\n"x\ry",3,4\r\n',
+        {"a": "VARCHAR", "b": "BIGINT", "column2": "BIGINT"},
+        3,
+        ["x\ny", 1, None],
+    ),
     "a line break in a title": (
         '"Report\nof June"\nname,amount\nhat,10\ncoat,20\n',
         {"name": "VARCHAR", "amount": "BIGINT"},
@@ -536,7 +542,7 @@ async def test_no_row_and_no_value_of_a_csv_file_is_lost(
 ) -> None:
     monkeypatch.setattr(data_module, "_has_duckdb", lambda: engine == "duckdb")
     text, columns, rows, first = LAYOUTS[name]
-    (tmp_path / "t.csv").write_text(text)
+    (tmp_path / "t.csv").write_text(text, newline="")
     describe_tables, query_tables = data(tmp_path)
     told = (await call(describe_tables))["tables"]["t"]
     assert (told.get("columns"), told.get("rows")) == (columns, rows), told

@@ -206,6 +206,7 @@ def _take_in_by_layout(connection: Any, create: str, file: str) -> tuple[Layout,
             return layout, 0
     # DuckDB cannot read the file as it is, or some rows are longer than the first, or it guessed the types wrong.
     even, wide = f"{file}.even", _evened(file, layout, f"{file}.even")
+    fixed += ", new_line = '\\r\\n'"  # cells may have line breaks of another kind, by which DuckDB would guess wrong
     try:
         connection.execute(f"{create}(?, {fixed})", [even, *wide[:3]])
     except duckdb.Error:
