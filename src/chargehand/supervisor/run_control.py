@@ -19,6 +19,7 @@ from chargehand.decisions.plan_edit_change import PlanEdit, plan_edit
 from chargehand.decisions.wait_reasons import Explainer
 from chargehand.errors import (
     JournalBusy,
+    JournalError,
     KeyConflict,
     NotLeading,
     PlanChanged,
@@ -269,10 +270,12 @@ class RunControl:
 
     async def live_run(self, run_id: str, *, is_copy: bool = False) -> LiveRun:
         """A run as it stands: the one that is led here, else folded from the journal or its submission."""
-        runtime = None if is_copy else self._runtimes.current
-        live_run = None if runtime is None else runtime.kernel.runs.get(run_id)
-        if live_run is not None:
-            return live_run
+        runtime = self._runtimes.leading(run_id)
+        if runtime is not None and is_copy:
+            with suppress(JournalError):  # then without what cannot be written
+                await runtime.written_so_far()
+        elif runtime is not None and run_id in runtime.kernel.runs:
+            return runtime.kernel.runs[run_id]
         try:
             return await fold(self._journal, run_id, self._retry)
         except UnknownRun:
