@@ -254,3 +254,29 @@ def test_steps_in_another_order_are_recognised_by_their_arguments() -> None:
         assert (result.output, bank.paid) == (["paid bob", "paid ada"], ["ada", "bob"])
 
     run_virtual(main())
+
+
+def test_a_changed_note_on_a_board_is_no_question_for_a_person() -> None:
+    async def main() -> None:
+        journal, stuck = MemoryJournal(), asyncio.Event()
+
+        def clerk_with(text: str, *, is_stuck: bool) -> Any:
+            @clerk_of
+            async def clerk(brief: ch.Brief) -> Any:
+                await brief.board.post(text)
+                if is_stuck:
+                    stuck.set()
+                    await asyncio.Event().wait()
+                return text
+
+            return clerk
+
+        boss = ch.Supervisor([clerk_with("one", is_stuck=True)], journal=journal, clock=FakeClock())
+        async with boss:
+            run = await boss.submit(PLAN)
+            await stuck.wait()
+            await boss.stop(0)
+        result = await resumed(journal, run.id, clerk_with("two", is_stuck=False))
+        assert (result.status, result.output) == ("succeeded", "two")
+
+    run_virtual(main())

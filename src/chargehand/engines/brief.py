@@ -258,6 +258,8 @@ NO_HOST = NoHost()
 
 
 _NO_KEYS: set[str] = set()
+#: steps that write on a board
+_BOARD_STEPS = ("board.post", "board.write", "board.guard")
 #: effects that a change of arguments must not repeat unasked
 _ASKED = (Effect.ONCE, Effect.KEYED)
 
@@ -570,8 +572,8 @@ class Brief:
         known = log.find(step.name, step.ordinal, step.key)
         if known is None and at is not None and at.digest == step.digest:
             known = at  # of the run that this one is a fork of
-        if known is None and step.name == NESTED:
-            return None  # each try leads a run of its own
+        if known is None and _is_ours(step):
+            return None  # each try leads a run of its own, and another note is another note
         if known is None:
             if at is not None and not (has_effect and at.effect in _ASKED):
                 raise StepMismatch(
@@ -758,6 +760,12 @@ class Brief:
         done = Done(Value.of(question.told(answer), ("person",)))
         await self.host.end_step(self, step, done)
         return done
+
+
+def _is_ours(step: StepRecord) -> bool:
+    """Whether it is no step of the worker's: a nested run, or what is written on a board."""
+    is_nested = step.name == NESTED and isinstance(step.about.read(), dict)
+    return is_nested or step.name in _BOARD_STEPS
 
 
 def _excerpt(about: object) -> Value:
