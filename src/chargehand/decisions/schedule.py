@@ -150,7 +150,7 @@ TRANSITIONS: dict[tuple[TaskState, TaskState], str] = {
     ),
     (_S.RUNNING, _S.RETRYING): (
         "the attempt failed, or was lost, preempted or parked; or chargehand stopped the attempt. In the last case, the "
-        "task goes on at once, to `cancelled` or `failed`"
+        "task moves straight on to `cancelled` or `failed`"
     ),
     (_S.RUNNING, _S.ASKING): "the attempt asks a person",
     (_S.RUNNING, _S.DONE): "the attempt returned a result",
