@@ -614,7 +614,8 @@ class Brief:
                 f"brief.ask: choices has more than {MOST_CHOICES:,}, the most that a person can be offered; "
                 "offer fewer, or leave choices out and check the answer"
             )
-        if not checks.text(text, "brief.ask: text").strip():
+        text = checks.text(text, "brief.ask: text")
+        if not text.strip():
             raise UsageError("brief.ask: text is empty; say what the person is to decide")
         options = checks.texts(given, "brief.ask: choices")
         if not all(each.strip() for each in options):

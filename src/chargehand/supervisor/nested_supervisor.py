@@ -75,7 +75,7 @@ class NestedSupervisor:
                     runtime, request, terms, origin, _account_above(brief, origin.run), asking
                 )
                 if host is not None:
-                    await asyncio.shield(written)  # what was answered meanwhile is taken in by then
+                    await written  # what was answered meanwhile is taken in by then
                     runtime.runs.tell_above(
                         led.id, lambda waits: _tell_above(host, brief, waits=waits)
                     )

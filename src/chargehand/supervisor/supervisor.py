@@ -278,7 +278,7 @@ class Supervisor:
             run, written = await self._start.begin(runtime, request, terms, asking=asking)
             self._runtimes.enter()  # it stays on until this run has ended
             run.when_ended(self._runtimes.leave)
-            await asyncio.shield(written)
+            await written  # directly: who watches next is to hear the first attempt begin
             run.refuse_broken()
             return run
 
