@@ -1,7 +1,7 @@
 """Planted bugs: a suite that has never failed proves nothing.
 
 Each mutant is data (see `decisions.toml`): one line of the source changed, and the fast check that
-must notice. Other rooms bring a file of their own beside it, in the same form.
+must notice. Other areas have files of their own beside it, in the same form.
 """
 
 import os
