@@ -11,7 +11,7 @@ from tests.mutants import Mutant, mutants, stale, survivors, unfit
 #: so that the processes of a parallel test run share the work
 PARTS = 4
 #: planted in each run of the tests, others every day; `make mutants` plants all of them
-SHARE = 32
+SHARE = 24
 #: checks that start servers and kill them take half a minute each: only `make mutants` runs them
 SLOW = "tests/chaos/"
 SEED = os.environ.get("MUTANTS_SEED") or f"{datetime.now(UTC):%Y-%m-%d}"
