@@ -367,12 +367,13 @@ async def test_a_server_goes_on_after_its_journal_was_full(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     boss = ch.Supervisor([quick], journal=tmp_path / "runs.db")
-    abandoned, looks = boss.journal.leases.abandoned, [0]
+    abandoned, refused, looked = boss.journal.leases.abandoned, asyncio.Event(), asyncio.Event()
 
     async def refuse_once() -> Any:
-        looks[0] += 1
-        if looks[0] == 1:
+        if not refused.is_set():
+            refused.set()
             raise JournalFull("the disk is full")
+        looked.set()
         return await abandoned()
 
     boss.journal.leases.abandoned = refuse_once  # type: ignore[method-assign]
@@ -380,8 +381,7 @@ async def test_a_server_goes_on_after_its_journal_was_full(
     run = await boss.post(plan_for("quick"))
     async for _ in boss.watch(run):
         pass
-    while looks[0] < 2:
-        await asyncio.sleep(0.01)
+    await looked.wait()
     assert not serving.done()
     await boss.stop(0)
     await serving

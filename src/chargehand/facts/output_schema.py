@@ -52,26 +52,23 @@ def type_faults(schema: dict[str, Any], value: Any) -> list[str]:
     a type checks. If several types have this schema, the value may be of any of them."""
     faults: list[str] = []
     for adapter in _adapters.get(canonical(schema), ()) if _adapters else ():
-        faults = faults_of(adapter, value)
-        if not faults:
-            break
+        try:
+            adapter.validate_python(value)
+        except Exception as error:  # noqa: BLE001 - whatever a validator of its own raises
+            faults = faults_in_words(error)
+        else:
+            return []
     return faults
 
 
-def faults_of(adapter: Any, value: Any) -> list[str]:
-    """Why this value is none of the type of an adapter; empty if it is."""
+def faults_in_words(error: Exception) -> list[str]:
+    """Why a value is none of a type, from what the check of the type has raised."""
     from pydantic import ValidationError
 
-    try:
-        adapter.validate_python(value)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)[:MOST_FAULTS]
-        return [
-            f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found
-        ]
-    except Exception as error:  # noqa: BLE001 - whatever a validator of its own raises
+    if not isinstance(error, ValidationError):
         return [plain(f"{type(error).__name__}: {error}")[:500]]
-    return []
+    found = error.errors(include_url=False, include_context=False)[:MOST_FAULTS]
+    return [f"{'.'.join(map(str, each['loc'])) or 'the answer'}: {each['msg']}" for each in found]
 
 
 def published_schema(kind: Any, title: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from chargehand.errors import UsageError
 from chargehand.facts.argument_checks import shown
 from chargehand.facts.json_schema import faults_against
 from chargehand.facts.lone_surrogates import without_escaped_surrogates
-from chargehand.facts.output_schema import faults_of, type_adapter, type_faults
+from chargehand.facts.output_schema import faults_in_words, type_adapter, type_faults
 
 #: beginnings of an object that are looked at in a text that is not JSON alone
 MOST_OBJECTS = 20
@@ -62,13 +62,13 @@ def typed(output: Any, data: Any) -> Any:
     if output is None or isinstance(output, dict):
         return data
     adapter = type_adapter(output)
-    faults = faults_of(adapter, data)
-    if faults:
+    try:
+        return adapter.validate_python(data)
+    except Exception as error:
         raise UsageError(
-            f"the answer does not fit {shown(output)}: {'; '.join(faults)}; "
+            f"the answer does not fit {shown(output)}: {'; '.join(faults_in_words(error))}; "
             "result.answer.output is the answer as JSON"
-        )
-    return adapter.validate_python(data)
+        ) from error
 
 
 def _found_in(text: str, opening: str = "{") -> Any:
